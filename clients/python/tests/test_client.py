@@ -3,7 +3,9 @@
 import itertools
 import json
 import os
+import signal
 import sys
+import threading
 import unittest
 import unittest.mock
 from typing import List
@@ -78,6 +80,32 @@ class Submissions(WithServer):
         gate.open()
         self.assertTrue(self.client.wait(second).has_succeeded)
 
+    def test_jobs_wait_for_failures_ends_and_tasks(self) -> None:
+        failed = self.client.submit(["sh", "-c", "exit {}"], array="0-1", fail_fast="kill:2").job
+        clean_up = self.client.submit(
+            ["true"], after_not_ok=[failed], max_running=1, limits=["maya"], limit_unset_ok=True
+        )
+        then = self.client.submit(["true"], array="0-1", after_each=failed, on_failure=["https://hooks.example/a"])
+        last = self.client.submit(["true"], after_any=[then.job], max_wait_s=60)
+        self.assertTrue(self.client.wait(last).has_succeeded)
+        self.client.wait(clean_up)
+        job = self.client.job(clean_up)
+        self.assertEqual((job.state, job.after_not_ok, job.max_running), ("succeeded", (failed,), 1))
+        self.assertEqual((job.steps[0].limits, job.steps[0].command), (("maya",), ("true",)))
+        self.assertEqual(self.client.job(last).steps[0].deadline_ms, 60_000)
+        job = self.client.job(then)
+        self.assertEqual((job.after_tasks, job.counts.succeeded, job.counts.skipped), (failed, 1, 1))
+        self.assertEqual(job.on_end, ({"url": "https://hooks.example/a", "only_failures": True},))
+
+    def test_a_dry_run_says_what_would_start_and_what_would_wait(self) -> None:
+        would = self.client.dry_run(["true"], array="1-5", name="film", queue="night")
+        (step,) = would.steps
+        self.assertEqual((would.name, would.queue_created, step.step.tasks), ("film", True, 5))
+        self.assertEqual((sum(one.tasks for one in step.starts), step.waiting), (2, 3))
+        assert step.why is not None
+        self.assertEqual(step.why.reason, "full")
+        self.assertEqual(list(self.client.jobs()), [])
+
     def test_a_time_limit_ends_a_task(self) -> None:
         with self.assertRaisesRegex(windlass.JobFailed, "exceeded its time limit"):
             self.client.run(self.gate().command(), time_limit_s=0.2)
@@ -113,6 +141,21 @@ class Verbs(WithServer):
         (job,) = self.client.jobs()
         self.assertEqual(self.client.wait(job, HUNG_S).state, "canceled")
 
+    def test_an_interrupted_run_cancels_its_job(self) -> None:
+        start, gate = self.gate("start"), self.gate()
+
+        def interrupt() -> None:
+            start.open()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.client.run(["sh", "-c", f"read line <{start.path}; read line <{gate.path}"])
+        thread.join(HUNG_S)
+        (job,) = self.client.jobs()
+        self.assertEqual(self.client.wait(job, HUNG_S).state, "canceled")
+
     def test_failed_tasks_run_again_on_request(self) -> None:
         mark = self.dir / "mark"
         job = self.client.submit(["test", "-e", str(mark)]).job
@@ -123,6 +166,35 @@ class Verbs(WithServer):
         self.assertEqual(self.client.task(f"{job}.0").last.attempt, 2)
         with self.assertRaises(windlass.Conflict):
             self.client.retry(job)
+
+    def test_single_tasks_are_cancelled_and_run_again(self) -> None:
+        mark = self.dir / "mark"
+        job = self.client.submit(["test", "-e", str(mark)], array="0-3").job
+        self.assertEqual(self.client.wait(job).counts.failed, 4)
+        mark.touch()
+        self.client.retry(job, "0,2-3")
+        self.assertEqual(self.client.wait(job).counts.succeeded, 3)
+        blocking = self.run_until_gate(self.client, self.gate())
+        waiting = self.client.submit(["true"], array="0-3", after=[blocking]).job
+        self.assertEqual(self.client.cancel(waiting, "1-2").counts.canceled, 2)
+        self.client.cancel(waiting)
+        self.client.cancel(blocking)
+
+    def test_why_tasks_failed_is_told_by_cause(self) -> None:
+        job = self.client.submit(["sh", "-c", "echo no film >&2; exit $(({} % 2 + 3))"], array="1-5")
+        self.client.wait(job)
+        failures = self.client.failures(job)
+        self.assertEqual((failures.failed, [group.tasks for group in failures.groups]), (5, [3, 2]))
+        first = failures.groups[0].first
+        self.assertEqual((first.task, first.failure.summary), (f"{job.job}.0", "exit code 4"))
+        self.assertEqual(first.failure.stderr, ("no film",))
+        (listed,) = self.client.jobs(reasons=True)
+        assert listed.reason is not None
+        self.assertEqual(listed.reason.word, "exit_code")
+        task = self.client.task(f"{job.job}.0")
+        assert task.failure is not None
+        self.assertEqual(task.failure.cause, "exit_code")
+        self.assertEqual(self.client.why(task).failure, first)
 
     def test_a_held_job_waits_for_its_release(self) -> None:
         first, gate = self.gate("first"), self.gate("second")
@@ -159,6 +231,7 @@ class Verbs(WithServer):
             self.assertEqual([job.id for job in self.client.jobs(name="film")], jobs[::-1])
         self.assertEqual(len(list(self.client.workers())), 1)
         self.assertEqual(len(list(self.client.queues())), 1)
+        self.assertEqual(list(self.client.limits()), [])
 
     def test_errors_say_what_failed_why_and_what_to_do(self) -> None:
         with self.assertRaises(windlass.NotFound) as caught:

@@ -59,6 +59,8 @@ class Secure(WithDirectory):
             self.client(server.address, token="wl_a_b").version()
         with self.assertRaisesRegex(windlass.Garbled, "https://HOST:PORT"):
             self.client(server.address.replace("https", "http"), token="wl_a_b").version()
+        with self.assertRaisesRegex(windlass.Garbled, "https://HOST:PORT"):
+            asyncio.run(windlass.AsyncClient(server.address.replace("https", "http"), token="wl_a_b").version())
         with self.assertRaisesRegex(windlass.ConfigError, "cannot read /nowhere: No such file"):
             self.client(server.address, token_file="/nowhere")
         with self.assertRaisesRegex(windlass.ConfigError, "needs its key"):
@@ -98,7 +100,8 @@ class Local(WithDirectory):
             self.assertIsNone(client.version().user)
         with windlass.Client(server.address) as client:
             self.assertEqual(client.version().role, "admin")
-            self.assertEqual(client._inherit(), "but_home")
+            self.assertNotIn("HOME", client.default_env())
+            self.assertIn("WINDLASS", client.default_env())
 
 
 if __name__ == "__main__":

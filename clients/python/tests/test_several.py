@@ -163,7 +163,7 @@ class Several(unittest.TestCase):
 
         stuck, live = self.fake(hang), self.fake(lambda path: (200, JOB if "jobs" in path else VERSION))
         client = self.client(stuck.address, live.address)
-        with mock.patch("windlass.client.WAIT_LOOK_S", 0.05), mock.patch("windlass.calls.GREETING_S", 0.05):
+        with mock.patch("windlass.aio.WAIT_LOOK_S", 0.05), mock.patch("windlass.calls.GREETING_S", 0.05):
             self.assertEqual(client.wait(5).state, "succeeded")
         self.assertEqual(client.address, f"http://{live.address}")
 

@@ -10,7 +10,7 @@ from typing import Any, Dict
 from windlass.address import parse_address
 from windlass.errors import ConfigError
 from windlass.own import local_token, paths_for_user
-from windlass.spec import environment, job_spec, parse_size
+from windlass.spec import TaskOptions, environment, job_spec, parse_size
 
 
 def step(*command: str, **options: Any) -> Dict[str, Any]:
@@ -37,6 +37,46 @@ class Spec(unittest.TestCase):
         for bad in ("a-b", "", range(0)):
             with self.assertRaises(ValueError):
                 step("x", array=bad)
+
+    def test_an_array_of_several_ranges_or_with_leading_zeros_is_a_list(self) -> None:
+        cases = {"1,3,7-9:2": "1 3 7 9", "08-10": "08 09 10", "-01,2": "-01 2", "3-1:-1,5": "3 2 1 5"}
+        for array, values in cases.items():
+            self.assertEqual(step("x", array=array)["param"], {"values": values.split()}, array)
+        self.assertEqual(step("x", array="1,2")["command"], ["x"])
+        for bad in ("1,", "2-1", "1-2:0", "1-10000001,1"):
+            with self.assertRaises(ValueError):
+                step("x", array=bad)
+
+    def test_jobs_come_after_others_in_each_way(self) -> None:
+        options: TaskOptions = {"after": [1], "after_any": ["2"], "after_not_ok": (3,), "after_each": 4}
+        job = job_spec(["x"], None, None, options, "none")
+        self.assertEqual((job["after"], job["after_any"], job["after_not_ok"], job["after_tasks"]), ([1], [2], [3], 4))
+
+    def test_failures_stop_the_job_as_the_program_says_it(self) -> None:
+        cases: Dict[Any, Any] = {"kill": ("kill", None), 3: ("finish", "3"), "5%": ("finish", "5%")}
+        cases["kill:2"] = ("kill", "2")
+        for given, (how, limit) in cases.items():
+            job = job_spec(["x"], None, None, {"fail_fast": given}, "none")
+            self.assertEqual((job["fail_fast"], job.get("fail_limit")), (how, limit))
+        for bad in ("die", "kill:", "kill:x", "die:3", ":finish"):
+            with self.assertRaisesRegex(ValueError, "fail_fast"):
+                job_spec(["x"], None, None, {"fail_fast": bad}, "none")
+
+    def test_addresses_are_told_of_ends_or_of_failures(self) -> None:
+        job = job_spec(["x"], None, None, {"on_end": ["https://a/b"], "on_failure": ["mailto:c@d"]}, "none")
+        self.assertEqual(job["on_end"], [{"url": "https://a/b"}, {"url": "mailto:c@d", "only_failures": True}])
+
+    def test_cpus_are_a_number_a_range_or_learned(self) -> None:
+        auto, between = step("x", cpus="auto"), step("x", cpus="2-16")
+        self.assertEqual((auto["resources"], auto["cpus_auto"]), ({"cpus": 1}, True))
+        self.assertEqual((between["resources"], between["cpus_max"]), ({"cpus": 2}, 16))
+        with self.assertRaisesRegex(ValueError, "cpus"):
+            step("x", cpus="many")
+
+    def test_hints_are_fields_of_the_step(self) -> None:
+        one = step("x", caches={"a": "1k", "b": None}, kind="evaluation", fetches=True, max_wait_s=1.5)
+        self.assertEqual((one["caches"], one["kind"], one["fetches"]), ({"a": 1024, "b": None}, "evaluation", True))
+        self.assertEqual(one["deadline_ms"], 1500)
 
     def test_units_are_those_of_the_interface(self) -> None:
         one = step("x", memory="1.5g", time_limit_s=0.25, gpus=1, chunks=True, limits=["maya"])

@@ -1,12 +1,10 @@
-"""The client for asyncio. It has the methods of `Client`, as coroutines and asynchronous iterators."""
+"""The client for asyncio. The one with blocking calls does the same in other surroundings."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import (
     TYPE_CHECKING,
-    Any,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -14,20 +12,25 @@ from typing import (
     List,
     Optional,
     Sequence,
+    Type,
     TypeVar,
     Union,
 )
 
 from . import calls
-from .aio_transport import AsyncResponse, AsyncTransport
 from .answer import EVENTS_SILENT_S, EventParser, Place, parse
 from .base import STDERR_BYTES, WAIT_LOOK_S, ClientBase, Story, failure, list_call, log_query, written_bytes
 from .calls import Call, JobRef, TaskRef, job_id, task_id
 from .errors import ConnectionLost, LookedAway, Refused, Silent, WaitTimeout, WindlassError
-from .models import Event, Job, Json, Lagged, Page, Submitted, Task, TaskEvent, TaskResult, Version, Why
+from .fields import M
+from .looping import LoopIo
+from .models import DryRun, Event, Failures, Job, Json, Lagged, Page, Submitted, Task, TaskEvent, TaskResult
+from .models import Version, Why
 from .own import start_server
 from .servers import Circle, Outage
-from .spec import JobSpec, TaskOptions
+from .spec import JobSpec, TaskOptions, fresh_key, user_name
+from .transport import Response
+from .wire import Io
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,18 +41,7 @@ T = TypeVar("T")
 class AsyncClient(ClientBase):
     """A client of a Windlass server, or of several of one farm. It belongs to the loop that first uses it."""
 
-    def __init__(
-        self,
-        server: Optional[str] = None,
-        *,
-        token: Optional[str] = None,
-        token_file: Optional[str] = None,
-        ca: Optional[str] = None,
-        cert: Optional[str] = None,
-        key: Optional[str] = None,
-    ) -> None:
-        super().__init__(server, token=token, token_file=token_file, ca=ca, cert=cert, key=key)
-        self._transport = AsyncTransport(is_one=not self._servers.are_several)
+    _io: Io = LoopIo()
 
     async def aclose(self) -> None:
         """Closes idle connections. The client can still be used."""
@@ -63,22 +55,21 @@ class AsyncClient(ClientBase):
 
     # Requests.
 
-    async def _open(self, call: Call) -> AsyncResponse:
+    async def _open(self, call: Call) -> Response:
         """An answer that is read as it comes."""
 
-        async def as_it_comes(response: AsyncResponse) -> AsyncResponse:
+        async def as_it_comes(response: Response) -> Response:
             return response
 
         return await self._ask(call, as_it_comes)
 
-    async def _json(self, call: Call) -> Any:
-        async def whole(response: AsyncResponse) -> Any:
-            async with response:
-                return parse(await response.read(), response.address)
+    async def _read(self, model: Type[M], call: Call) -> M:
+        async def whole(response: Response) -> M:
+            return model.from_json(parse(await response.read(), response.address))
 
         return await self._ask(call, whole)
 
-    async def _ask(self, call: Call, read: Callable[[AsyncResponse], Awaitable[T]]) -> T:
+    async def _ask(self, call: Call, read: Callable[[Response], Awaitable[T]]) -> T:
         """Asks one server after the other, once around. The user's own server is started if it does not run."""
         try:
             self._check_own()
@@ -87,13 +78,13 @@ class AsyncClient(ClientBase):
             if not self._may_start(error, call):
                 raise
         try:
-            await asyncio.get_running_loop().run_in_executor(None, start_server, self._env)
+            await self._io.call(start_server, self._env)
         except WindlassError as error:
             error.doing = call.doing
             raise
         return await self._circle(call, read)
 
-    async def _circle(self, call: Call, read: Callable[[AsyncResponse], Awaitable[T]]) -> T:
+    async def _circle(self, call: Call, read: Callable[[Response], Awaitable[T]]) -> T:
         circle = Circle(self._servers, call)
         for server in circle:
             try:
@@ -105,13 +96,15 @@ class AsyncClient(ClientBase):
                 return answer
         raise circle.none()
 
-    async def _all(self, path: str, doing: str, query: Optional[calls.Query] = None) -> AsyncIterator[Json]:
+    async def _all(
+        self, read: Callable[[Json], T], path: str, doing: str, query: Optional[calls.Query] = None
+    ) -> AsyncIterator[T]:
         """All entries of a list, page by page."""
         cursor: Optional[str] = None
         while True:
-            page = Page.from_json(await self._json(list_call(path, doing, cursor, query or {})))
+            page = await self._read(Page, list_call(path, doing, cursor, query or {}))
             for item in page.items:
-                yield item
+                yield read(item)
             cursor = page.next
             if cursor is None:
                 return
@@ -122,7 +115,7 @@ class AsyncClient(ClientBase):
         self._servers.pass_over(error)
         if deadline_s is not None:
             pause_s = max(0.0, min(pause_s, deadline_s - time.monotonic()))
-        await asyncio.sleep(pause_s)
+        await self._io.sleep(pause_s)
 
     async def _look(self, outage: Outage) -> None:
         """Looks, after a long wait, whether the server lives. Of several, a silent one is passed over."""
@@ -135,7 +128,7 @@ class AsyncClient(ClientBase):
 
     async def version(self) -> Version:
         """The server's version, and who the caller is there."""
-        return Version.from_json(await self._json(calls.version()))
+        return await self._read(Version, calls.version())
 
     # Submissions.
 
@@ -147,27 +140,56 @@ class AsyncClient(ClientBase):
         array: Union[range, str, None] = None,
         **options: Unpack[TaskOptions],
     ) -> Submitted:
-        """Submits a command, and returns when the job is durable. See `Client.submit`."""
+        """Submits a command, and returns when the job is durable.
+
+        `values` makes one task for each value, `array` one for each number: `range(1, 101)`, "1-100" or "1,3,7-9". `{}`
+        in the command stands for the value.
+        """
         return await self.submit_spec(self._spec(command, values, array, options))
 
     async def submit_spec(self, spec: JobSpec) -> Submitted:
         """Submits a job as the HTTP interface takes it. Without a key it gets a fresh one, and without a user yours."""
-        if "user" not in spec and self._needs_user():
-            self._learn_user(await self.version())
-        call, outage, tries = calls.submit(self._complete(spec)), Outage(), 0
+        call, outage, tries = calls.submit(await self._whole(spec)), Outage(), 0
         while True:
             try:
-                return Submitted.from_json(await self._json(call))
+                return await self._read(Submitted, call)
             except WindlassError as error:
                 tries += 1
                 if not self._submits_again(error, tries):
                     raise
                 await self._pause(outage, error)
 
+    async def dry_run(
+        self,
+        command: Sequence[str],
+        *,
+        values: Optional[Iterable[object]] = None,
+        array: Union[range, str, None] = None,
+        **options: Unpack[TaskOptions],
+    ) -> DryRun:
+        """Says what the submission of a command would do now: what would be accepted, where it would run, and what it
+        would wait for. Nothing is submitted."""
+        return await self.dry_run_spec(self._spec(command, values, array, options))
+
+    async def dry_run_spec(self, spec: JobSpec) -> DryRun:
+        """The same of a job as the HTTP interface takes it."""
+        return await self._read(DryRun, calls.dry_run(await self._whole(spec)))
+
+    async def _whole(self, spec: JobSpec) -> JobSpec:
+        """The job with a key and a user."""
+        whole: JobSpec = {"key": fresh_key(), **spec}
+        if "user" not in whole:
+            if self._user is None and self._servers.current().token is not None:
+                # The user is that of the token.
+                self._user = (await self.version()).user
+            whole["user"] = self._user or user_name()
+        return whole
+
     async def run(
         self, command: Sequence[str], *, timeout_s: Optional[float] = None, **options: Unpack[TaskOptions]
     ) -> TaskResult:
-        """Runs a command, waits for it, and returns its output. See `Client.run`."""
+        """Runs a command, waits for it, and returns its output. Raises `JobFailed` if it fails. After `timeout_s` the
+        job is cancelled."""
         return (await self.map(command, None, timeout_s=timeout_s, **options))[0]
 
     async def map(
@@ -180,7 +202,8 @@ class AsyncClient(ClientBase):
     ) -> List[TaskResult]:
         """Runs a command for each value, waits for all of them, and returns their outputs in the order of the values.
 
-        Raises `JobFailed` if one fails. After `timeout_s`, and if the caller is cancelled, the job is cancelled.
+        Raises `JobFailed` if one fails. After `timeout_s`, and if the caller is interrupted or cancelled, the job is
+        cancelled.
         """
         listed = None if values is None else list(values)
         if listed is not None and not listed:
@@ -188,18 +211,18 @@ class AsyncClient(ClientBase):
         parent = self.parent_task()
         if parent is not None:
             options.setdefault("parent", parent)
-        # The cancellation of the caller must end neither the submission, whose job would run on unknown, nor the request
-        # that cancels the job.
-        submitting = asyncio.ensure_future(self.submit(command, values=listed, **options))
+        # The cancellation of the caller must end neither the submission, whose job would run on unknown, nor the
+        # request that cancels the job.
+        submitting = self._io.start(self.submit(command, values=listed, **options))
         try:
-            job = await self.wait(await asyncio.shield(submitting), timeout_s)
+            job = await self.wait(await self._io.shield(submitting), timeout_s)
         except BaseException:
-            await asyncio.shield(self._cancel_quietly(submitting))
+            await self._io.shield(self._cancel_quietly(submitting))
             raise
         await self.check(job)
         return [await self.result(task) async for task in self.tasks(job)]
 
-    async def _cancel_quietly(self, submitting: asyncio.Future[Submitted]) -> None:
+    async def _cancel_quietly(self, submitting: Awaitable[Submitted]) -> None:
         try:
             await self.cancel((await submitting).job)
         except Exception:
@@ -218,7 +241,11 @@ class AsyncClient(ClientBase):
     # Waiting.
 
     async def wait(self, job: JobRef, timeout_s: Optional[float] = None) -> Job:
-        """The job once it has ended. Raises `WaitTimeout` after `timeout_s`; the job goes on. See `Client.wait`."""
+        """The job once it has ended. Servers that restart or change places meanwhile are waited for.
+
+        Raises `WaitTimeout` after `timeout_s`; the job goes on. If this process is itself a task of the same server, it
+        lends its cpus to other tasks while it waits.
+        """
         number, lend, outage = job_id(job), self.parent_task(), Outage()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -226,7 +253,7 @@ class AsyncClient(ClientBase):
             if look_s <= 0:
                 raise WaitTimeout(f"job {number} did not end within {timeout_s} s")
             try:
-                return Job.from_json(await self._json(calls.wait(number, lend, look_s)))
+                return await self._read(Job, calls.wait(number, lend, look_s))
             except LookedAway:
                 await self._look(outage)
             except WindlassError as error:
@@ -261,7 +288,7 @@ class AsyncClient(ClientBase):
                     for end in await self._missed(known, story):
                         yield end
                     while not known.has_ended:
-                        event = await stream.next()
+                        event = await stream.__anext__()
                         for end in story.ends_in(event):
                             yield end
                         if story.must_read(event):
@@ -291,46 +318,51 @@ class AsyncClient(ClientBase):
     async def job(self, job: JobRef) -> Job:
         """A job as it is now."""
         number = job_id(job)
-        return Job.from_json(await self._json(calls.get(f"/api/v1/jobs/{number}", f"show job {number}")))
+        return await self._read(Job, calls.get(f"/api/v1/jobs/{number}", f"show job {number}"))
 
-    async def jobs(
+    def jobs(
         self,
         *,
         state: Optional[str] = None,
         user: Optional[str] = None,
         queue: Optional[str] = None,
         name: Optional[str] = None,
+        reasons: bool = False,
     ) -> AsyncIterator[Job]:
-        """The jobs, newest first. `state` is one word or several separated by commas; `name` is a part of a name."""
-        query = {"state": state, "user": user, "queue": queue, "name": name}
-        async for item in self._all("/api/v1/jobs", "list the jobs", query):
-            yield Job.from_json(item)
+        """The jobs, newest first. `state` is one word or several separated by commas; `name` is a part of a name. With
+        `reasons` the server says why they failed or wait."""
+        query = calls.jobs_query(state, user, queue, name, reasons)
+        return self._all(Job.from_json, "/api/v1/jobs", "list the jobs", query)
 
-    async def tasks(self, job: JobRef, *, state: Optional[str] = None) -> AsyncIterator[Task]:
+    def tasks(self, job: JobRef, *, state: Optional[str] = None) -> AsyncIterator[Task]:
         """The tasks of a job by their index."""
         number = job_id(job)
         path = f"/api/v1/jobs/{number}/tasks"
-        async for item in self._all(path, f"list the tasks of job {number}", {"state": state}):
-            yield Task.from_json(item)
+        return self._all(Task.from_json, path, f"list the tasks of job {number}", {"state": state})
 
     async def task(self, task: TaskRef) -> Task:
         """A task with its earlier attempts."""
         name = task_id(task)
-        return Task.from_json(await self._json(calls.get(f"/api/v1/tasks/{name}", f"show task {name}")))
+        return await self._read(Task, calls.get(f"/api/v1/tasks/{name}", f"show task {name}"))
 
     async def why(self, task: TaskRef) -> Why:
         """Why a task is where it is, and what would make it run."""
         name = task_id(task)
-        call = calls.get(f"/api/v1/tasks/{name}/why", f"ask why task {name} waits")
-        return Why.from_json(await self._json(call))
+        return await self._read(Why, calls.get(f"/api/v1/tasks/{name}/why", f"ask why task {name} waits"))
 
-    async def cancel(self, job: JobRef) -> Job:
-        """Kills the job's running tasks, and starts no more."""
-        return await self._act(job, "cancel")
+    async def failures(self, job: JobRef) -> Failures:
+        """How the tasks of a job failed, by cause."""
+        number = job_id(job)
+        call = calls.get(f"/api/v1/jobs/{number}/failures", f"ask why tasks of job {number} failed")
+        return await self._read(Failures, call)
 
-    async def retry(self, job: JobRef) -> Job:
-        """Runs the job's failed and cancelled tasks again."""
-        return await self._act(job, "retry")
+    async def cancel(self, job: JobRef, tasks: Optional[str] = None) -> Job:
+        """Kills the job's running tasks, and starts no more; or some of its tasks, such as "6" or "1,4-6"."""
+        return await self._act(job, "cancel", tasks)
+
+    async def retry(self, job: JobRef, tasks: Optional[str] = None) -> Job:
+        """Runs the job's failed and cancelled tasks again; or some of them, such as "6" or "1,4-6"."""
+        return await self._act(job, "retry", tasks)
 
     async def hold(self, job: JobRef) -> Job:
         """Starts no further task of the job; running tasks go on."""
@@ -340,20 +372,24 @@ class AsyncClient(ClientBase):
         """Starts tasks of the job again after a hold."""
         return await self._act(job, "release")
 
-    async def _act(self, job: JobRef, verb: str) -> Job:
-        return Job.from_json(await self._json(calls.act(job_id(job), verb)))
+    async def _act(self, job: JobRef, verb: str, tasks: Optional[str] = None) -> Job:
+        return await self._read(Job, calls.act(job_id(job), verb, tasks))
 
     async def set_priority(self, job: JobRef, priority: int) -> Job:
         """Gives the job another priority inside its queue; higher goes first."""
-        return Job.from_json(await self._json(calls.set_priority(job_id(job), priority)))
+        return await self._read(Job, calls.set_priority(job_id(job), priority))
 
     def workers(self) -> AsyncIterator[Json]:
         """The workers, as the HTTP interface tells them."""
-        return self._all("/api/v1/workers", "list the workers")
+        return self._all(dict, "/api/v1/workers", "list the workers")
+
+    def limits(self) -> AsyncIterator[Json]:
+        """The limits, such as licences, as the HTTP interface tells them."""
+        return self._all(dict, "/api/v1/limits", "list the limits")
 
     def queues(self) -> AsyncIterator[Json]:
         """The queues, as the HTTP interface tells them."""
-        return self._all("/api/v1/queues", "list the queues")
+        return self._all(dict, "/api/v1/queues", "list the queues")
 
     # Output.
 
@@ -366,12 +402,7 @@ class AsyncClient(ClientBase):
         offset: Optional[int] = None,
     ) -> bytes:
         """What a task has written until now. A negative `offset` counts from the end."""
-
-        async def whole(response: AsyncResponse) -> bytes:
-            async with response:
-                return await response.read()
-
-        return await self._ask(calls.log(task_id(task), log_query(stream, attempt, offset)), whole)
+        return await self._ask(calls.log(task_id(task), log_query(stream, attempt, offset)), Response.read)
 
     async def log_text(self, task: TaskRef, stream: str = "stdout", *, attempt: Optional[int] = None) -> str:
         """The same as text. Bytes that are not valid UTF-8 are replaced."""
@@ -385,9 +416,14 @@ class AsyncClient(ClientBase):
         attempt: Optional[int] = None,
         offset: int = 0,
     ) -> AsyncIterator[bytes]:
-        """What a task writes, as it comes, until the attempt ends. See `Client.follow_log`."""
+        """What a task writes, as it comes, until the attempt ends.
+
+        After a connection that broke it goes on at the byte where it was. The exception is an output over the server's
+        `log_bytes_max`: where its middle is left out, the place of the next byte is not known exactly.
+        """
         name, place, outage = task_id(task), Place(offset), Outage()
         known = await self.task(name)
+        # The attempt is chosen once: after a broken connection there may be another one.
         number = max(1, known.last.attempt) if attempt is None else attempt
         while True:
             try:
@@ -401,6 +437,7 @@ class AsyncClient(ClientBase):
                         yield place.add(part)
                 if is_over:
                     return
+                # A server that stops ends the stream, too, and more may have been written since.
                 known = await self.task(name)
                 written = written_bytes(known, number, stream)
                 if written is not None and not 0 <= place.offset < written:
@@ -413,7 +450,11 @@ class AsyncClient(ClientBase):
 
 
 class AsyncEvents(AsyncIterator[Event]):
-    """Events, which go on after a connection that broke. See `windlass.client.Events`."""
+    """Events from the moment when it listens.
+
+    After a connection that broke it goes on by itself. `Lagged` says that events were missed: read the state again. It
+    ends with an error after 60 s without a server.
+    """
 
     def __init__(self, client: AsyncClient, job: Optional[int], brief: bool) -> None:
         self._client = client
@@ -435,7 +476,7 @@ class AsyncEvents(AsyncIterator[Event]):
                     is_first, self._is_first = self._is_first, False
                     if not is_first and self._last_id is None:
                         return Lagged()
-                event = await self._stream.next()
+                event = await self._stream.__anext__()
                 self._outage.calm()
                 return event
             except WindlassError as error:
@@ -457,20 +498,25 @@ class AsyncEvents(AsyncIterator[Event]):
         self.close()
 
 
-class AsyncEventStream:
+class AsyncEventStream(AsyncIterator[Event]):
     """The events that one server tells, from the moment when it was opened. The end of the stream is an error."""
 
-    def __init__(self, response: AsyncResponse) -> None:
+    def __init__(self, response: Response, parser: EventParser) -> None:
         self._response = response
         self._response.set_silence(EVENTS_SILENT_S)
-        self._parser = EventParser()
+        self._parser = parser
         self._events = self._read()
 
     @classmethod
     async def open(
-        cls, client: AsyncClient, job: Optional[int], brief: bool = False, last_event_id: Optional[str] = None
+        cls,
+        client: AsyncClient,
+        job: Optional[int] = None,
+        brief: bool = False,
+        last_event_id: Optional[str] = None,
+        parser: Optional[EventParser] = None,
     ) -> AsyncEventStream:
-        return cls(await client._open(calls.events(job, brief, last_event_id)))
+        return cls(await client._open(calls.events(job, brief, last_event_id)), parser or EventParser())
 
     @property
     def last_event_id(self) -> Optional[str]:
@@ -483,11 +529,15 @@ class AsyncEventStream:
         address = self._response.address
         raise ConnectionLost(f"the server at {address} closed the stream of events", address=address)
 
-    async def next(self) -> Event:
+    async def __anext__(self) -> Event:
         return await self._events.__anext__()
 
     def close(self) -> None:
         self._response.close()
+
+    def interrupt(self) -> None:
+        """Ends the stream for another thread that reads it."""
+        self._response.interrupt()
 
     async def __aenter__(self) -> AsyncEventStream:
         return self

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import socket
 import ssl
-from typing import Any, Container, Iterator, List, Optional
+from typing import Any, Container, Iterator, List, Optional, Type
 
-from .errors import REFUSALS, ConnectionLost, Garbled, NoAnswer, Unreachable, Untrusted, WindlassError
+from .errors import REFUSALS, ConnectionLost, Garbled, NoAnswer, Silent, Unreachable, Untrusted, WindlassError
 from .models import Event, event_from_json
 
 ANSWER_BYTES_MAX = 256 << 20
@@ -54,13 +53,20 @@ def not_connected(error: Exception, address: str) -> Unreachable:
     return Unreachable(f"no server answers at {address}: {why}", address=address)
 
 
-def lost(error: Exception, address: str) -> NoAnswer:
-    """The error for a connection that broke, or on which something else than HTTP came."""
-    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
+def lost(error: Exception, address: str, bound_s: Optional[float], silent: Type[Silent] = Silent) -> NoAnswer:
+    """The error for a connection that was silent for longer than its bound or broke, or on which something else than
+    HTTP came."""
+    if isinstance(error, NotHttp):
         # So a server with TLS answers plain HTTP.
         hint = "if this port speaks TLS, write https://HOST:PORT"
         return Garbled(f"the server at {address} does not answer as one of HTTP would", hint, address)
+    if isinstance(error, socket.timeout) and bound_s is not None:
+        return silent(f"the server at {address} said nothing for {bound_s:.0f} s", address=address)
     return ConnectionLost(f"the connection to the server at {address} broke: {describe(error)}", address=address)
+
+
+class NotHttp(ValueError):
+    """Something else than an answer of HTTP."""
 
 
 def describe(error: Exception) -> str:
@@ -111,7 +117,7 @@ class EventParser:
             return None
         try:
             return event_from_json(json.loads(data))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Garbled(f"an event of the server cannot be read: {error}") from error
 
     def _is_wanted(self, data: bytes) -> bool:

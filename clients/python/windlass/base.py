@@ -1,4 +1,4 @@
-"""What clients have in common, whichever way they send requests."""
+"""What a client knows before it sends anything, and what it keeps of a job that it follows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from .errors import (
     Verdict,
     WindlassError,
 )
-from .models import JOB_ENDS, Event, Job, JobEvent, Lagged, Task, TaskEvent, TasksEvent, Version
+from .models import JOB_ENDS, Event, Job, JobEvent, Lagged, Task, TaskEvent, TasksEvent
 from .own import local_token, paths_for_user
 from .servers import Server, Servers
-from .spec import JobSpec, TaskOptions, environment, fresh_key, job_spec, user_name
+from .spec import JobSpec, TaskOptions, environment, job_spec
+from .transport import Transport
+from .wire import Io
 
 WAIT_LOOK_S = 120.0
 """How long a client waits for the end of a job without a look whether the server still lives."""
@@ -34,6 +36,9 @@ STDERR_BYTES = 4096
 
 class ClientBase:
     """Which servers a client asks, and what it shows them."""
+
+    _io: Io
+    """The surroundings in which it asks them."""
 
     def __init__(
         self,
@@ -57,6 +62,7 @@ class ClientBase:
         self._is_own = not named
         addresses = parse_addresses(named) if named else [self._own_address()]
         self._servers = Servers([self._server(address, given) for address in addresses])
+        self._transport = Transport(self._io, is_one=not self._servers.are_several)
         self._user: Optional[str] = None
 
     def _own_address(self) -> Address:
@@ -121,20 +127,6 @@ class ClientBase:
 
     def _spec(self, command: Sequence[str], values: Any, array: Any, options: Mapping[str, Any]) -> JobSpec:
         return job_spec(command, values, array, cast(TaskOptions, options), self._inherit())
-
-    def _needs_user(self) -> bool:
-        """True if the server has to be asked for the user's name: it is that of the token."""
-        return self._user is None and self._servers.current().token is not None
-
-    def _learn_user(self, version: Version) -> None:
-        self._user = version.user
-
-    def _complete(self, spec: JobSpec) -> JobSpec:
-        """The job with a key and a user."""
-        full = cast(JobSpec, dict(spec))
-        full.setdefault("key", fresh_key())
-        full.setdefault("user", self._user or user_name())
-        return full
 
 
 def list_call(path: str, doing: str, cursor: Optional[str], query: Mapping[str, Any]) -> Call:

@@ -17,6 +17,8 @@ BODY_BYTES_PER_S = 128 << 10
 """Bytes of a body for which a server may take a second longer."""
 PAGE = 1000
 """Entries that a page of a list is asked for: the most that a server gives."""
+REASONS_PAGE = 50
+"""The same for a list of jobs with their reasons: a server says those of no more."""
 
 JobRef = Union[int, str, Job, Submitted]
 """A job: its number, or what a submission or a list returned."""
@@ -105,9 +107,24 @@ def wait(job: int, lend: Optional[str], look_s: float) -> Call:
     return Call("GET", path, f"wait for job {job}", patience_s=None, look_s=look_s)
 
 
-def act(job: int, verb: str) -> Call:
+def dry_run(spec: Mapping[str, Any]) -> Call:
+    return post("/api/v1/jobs?dry_run=true", "submit a job", spec)
+
+
+def jobs_query(
+    state: Optional[str], user: Optional[str], queue: Optional[str], name: Optional[str], reasons: bool
+) -> Query:
+    limit = REASONS_PAGE if reasons else PAGE
+    return {"state": state, "user": user, "queue": queue, "name": name, "reasons": reasons, "limit": limit}
+
+
+def act(job: int, verb: str, tasks: Optional[str] = None) -> Call:
     # A second retry would run what has failed again since the first, or find nothing to retry.
-    return post(f"/api/v1/jobs/{job}/{verb}", f"{verb} job {job}", is_repeatable=verb != "retry")
+    is_repeatable = verb != "retry"
+    if tasks is None:
+        return post(f"/api/v1/jobs/{job}/{verb}", f"{verb} job {job}", is_repeatable=is_repeatable)
+    path, doing = f"/api/v1/jobs/{job}/tasks/{verb}", f"{verb} tasks {tasks} of job {job}"
+    return post(path, doing, {"tasks": tasks}, is_repeatable)
 
 
 def set_priority(job: int, priority: int) -> Call:

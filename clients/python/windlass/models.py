@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
+from .fields import Model, field_of, raw_field
+from .spec import Depends, OnEnd, Resources
+
 Json = Dict[str, Any]
 
 JOB_ENDS = frozenset({"succeeded", "failed", "canceled"})
@@ -17,7 +20,7 @@ TASK_ENDS = frozenset({"succeeded", "failed", "canceled", "skipped"})
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Model):
     """The number of tasks in each state."""
 
     total: int = 0
@@ -29,10 +32,6 @@ class Counts:
     canceled: int = 0
     skipped: int = 0
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Counts:
-        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
-
     @property
     def ended(self) -> int:
         """Tasks that have ended or will never start."""
@@ -40,7 +39,59 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobReason(Model):
+    """How the first failed task of a failed job did, or why the first waiting task of another waits."""
+
+    word: str
+    """The cause or the reason in one word, for programs."""
+    message: str
+
+
+@dataclass(frozen=True)
+class Step(Model):
+    """A step of a job."""
+
+    name: str
+    first_task: int
+    """The index of its first task in the job."""
+    tasks: int
+    """The number of its tasks."""
+    resources: Resources
+    """The amounts that each task holds."""
+    retries: int
+    command: Tuple[str, ...] = ()
+    """Only if one job was asked for, by a user who may read it."""
+    cwd: Optional[str] = None
+    """As the command."""
+    depends: Tuple[Depends, ...] = ()
+    with_: Optional[str] = field_of("with", None)
+    """The step with which it starts."""
+    tags: Tuple[str, ...] = ()
+    workers: Tuple[str, ...] = ()
+    """The only workers that may run it; none is any."""
+    limits: Tuple[str, ...] = ()
+    time_limit_ms: Optional[int] = None
+    max_running: Optional[int] = None
+    nodes: Optional[int] = None
+    """The number of tasks in a row that start together; None is one by one."""
+    kind: Optional[str] = None
+    network_bound: bool = False
+    prefer_local: bool = False
+    fetches: bool = False
+    prefers: Tuple[str, ...] = ()
+    """Workers that its tasks wait for a while before they run elsewhere."""
+    caches: Mapping[str, Optional[int]] = field(default_factory=dict)
+    """The keys of caches that its tasks read, each with its bytes; None is unknown."""
+    deadline_ms: Optional[int] = None
+    """How long a ready task should wait at most."""
+    cpus_auto: bool = False
+    cpus_max: Optional[float] = None
+    shape: str = ""
+    """The command without what differs from task to task."""
+
+
+@dataclass(frozen=True)
+class Job(Model):
     """A job with its progress."""
 
     id: int
@@ -57,24 +108,24 @@ class Job:
     """An estimate from the run times so far; None where nothing runs, or too little is known."""
     stopped: Optional[str] = None
     """Why no further task starts; None if the job was not stopped."""
-    raw: Json = field(default_factory=dict, repr=False, compare=False)
-
-    @classmethod
-    def from_json(cls, data: Json) -> Job:
-        return cls(
-            id=data["id"],
-            name=data["name"],
-            state=data["state"],
-            queue=data["queue"],
-            user=data["user"],
-            priority=data["priority"],
-            counts=Counts.from_json(data["counts"]),
-            created_ms=data["created_ms"],
-            ended_ms=data.get("ended_ms"),
-            expected_end_ms=data.get("expected_end_ms"),
-            stopped=data.get("stopped"),
-            raw=data,
-        )
+    after: Tuple[int, ...] = ()
+    """Jobs that must succeed first."""
+    after_any: Tuple[int, ...] = ()
+    """Jobs that must end first, whatever way."""
+    after_not_ok: Tuple[int, ...] = ()
+    """Jobs that must fail or be cancelled first."""
+    after_tasks: Optional[int] = None
+    """The job after whose tasks its own come, number by number."""
+    max_running: Optional[int] = None
+    """How many of its tasks may run at a time; None is any number."""
+    on_end: Tuple[OnEnd, ...] = ()
+    """Addresses that are told when it has ended."""
+    parent: Optional[str] = None
+    """The task that submitted it."""
+    reason: Optional[JobReason] = None
+    """Why it failed or waits; None of a job that does neither, and in lists unless it is asked for."""
+    steps: Tuple[Step, ...] = ()
+    raw: Json = raw_field()
 
     @property
     def has_ended(self) -> bool:
@@ -86,10 +137,10 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Attempt(Model):
     """One attempt to run a task."""
 
-    attempt: int
+    attempt: int = 0
     """The attempt's number, from 1; 0 if the task was never booked."""
     worker: Optional[str] = None
     booked_ms: Optional[int] = None
@@ -101,30 +152,84 @@ class Attempt:
     message: Optional[str] = None
     """Why it could not be started, or the task's own message about its failure."""
     cpu_ms: Optional[int] = None
-    peak_memory_bytes: Optional[int] = None
+    peak_memory_bytes: Optional[int] = field_of("peak_memory", None)
     out_bytes: int = 0
     err_bytes: int = 0
-
-    @classmethod
-    def from_json(cls, data: Json) -> Attempt:
-        return cls(
-            attempt=data.get("attempt", 0),
-            worker=data.get("worker"),
-            booked_ms=data.get("booked_ms"),
-            started_ms=data.get("started_ms"),
-            finished_ms=data.get("finished_ms"),
-            end=data.get("end"),
-            exit_code=data.get("exit_code"),
-            message=data.get("message"),
-            cpu_ms=data.get("cpu_ms"),
-            peak_memory_bytes=data.get("peak_memory"),
-            out_bytes=data.get("out_bytes", 0),
-            err_bytes=data.get("err_bytes", 0),
-        )
+    late: bool = False
+    """True if the result was refused, because the attempt was not the booked one any more."""
 
 
 @dataclass(frozen=True)
-class Task:
+class Failure(Model):
+    """How a task failed in its last attempt."""
+
+    cause: str
+    """One word for programs: `directory`, `program`, `user`, `not_started`, `exit_code`, `signal`, `out_of_memory`,
+    `time_limit`, `lost`, `canceled`, `dependency` or `other`."""
+    summary: str
+    """The cause as a sentence, such as "exit code 4"."""
+    message: Optional[str] = None
+    """What the task itself said of its failure."""
+    advice: Optional[str] = None
+    """What to do about it; None where only the output can tell."""
+    stderr: Tuple[str, ...] = ()
+    """The last lines of standard error; none in lists, and while the worker is away."""
+
+
+@dataclass(frozen=True)
+class FailedTask(Model):
+    """A failed task."""
+
+    task: str
+    """`JOB.INDEX`."""
+    step: str
+    attempt: int
+    """The number of the attempt that failed last, from 1."""
+    failure: Failure = field_of("")
+    value: Optional[str] = None
+    worker: Optional[str] = None
+    finished_ms: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class FailureGroup(Model):
+    """Failed tasks of one job with the same cause."""
+
+    cause: str
+    """As in `Failure`."""
+    summary: str
+    """The cause as a sentence."""
+    tasks: int
+    """The number of these tasks."""
+    task_examples: Tuple[str, ...]
+    """Ids of the first of them."""
+    workers: int
+    """The number of workers on which they failed."""
+    first: FailedTask
+    """The first of them, with the last lines of its standard error."""
+    worker_examples: Tuple[str, ...] = ()
+    """Names of some of these workers."""
+
+
+@dataclass(frozen=True)
+class Failures(Model):
+    """How the tasks of a job failed."""
+
+    job: int
+    failed: int
+    """The number of its failed tasks."""
+    groups: Tuple[FailureGroup, ...]
+    """By cause, the most frequent one first."""
+    other_tasks: int = 0
+    """Failed tasks with causes that are not among the groups."""
+    not_looked_at: int = 0
+    """Failed tasks beyond those that one request looks at."""
+    stopped: Optional[str] = None
+    """Why no further task starts; None if the job was not stopped."""
+
+
+@dataclass(frozen=True)
+class Task(Model):
     """A task of a job, with its last attempt."""
 
     id: str
@@ -134,7 +239,7 @@ class Task:
     step: str
     state: str
     """`waiting`, `ready`, `booked`, `running`, `succeeded`, `failed`, `canceled` or `skipped`."""
-    last: Attempt
+    last: Attempt = field_of("")
     """The last attempt."""
     value: Optional[str] = None
     progress: Optional[float] = None
@@ -143,24 +248,9 @@ class Task:
     expected_end_ms: Optional[int] = None
     history: Tuple[Attempt, ...] = ()
     """Earlier attempts; only if one task was asked for."""
-    raw: Json = field(default_factory=dict, repr=False, compare=False)
-
-    @classmethod
-    def from_json(cls, data: Json) -> Task:
-        return cls(
-            id=data["id"],
-            job=data["job"],
-            index=data["index"],
-            step=data["step"],
-            state=data["state"],
-            last=Attempt.from_json(data),
-            value=data.get("value"),
-            progress=data.get("progress"),
-            status=data.get("status"),
-            expected_end_ms=data.get("expected_end_ms"),
-            history=tuple(Attempt.from_json(one) for one in data.get("history", ())),
-            raw=data,
-        )
+    failure: Optional[Failure] = None
+    """How the last attempt failed; None of a task that did not."""
+    raw: Json = raw_field()
 
     @property
     def has_ended(self) -> bool:
@@ -190,7 +280,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Submitted:
+class Submitted(Model):
     """The answer to a submission."""
 
     job: int
@@ -198,14 +288,16 @@ class Submitted:
     """True if the job was submitted before with the same key."""
     unplaceable: Tuple[Json, ...] = ()
     """Steps that no worker that the farm has now could run, with the reasons."""
+    queue_created: bool = False
+    """True if the job made its queue, and that is not the one of the user's name, `vip` or `idle`."""
 
-    @classmethod
-    def from_json(cls, data: Json) -> Submitted:
-        return cls(data["job"], data["existing"], tuple(data.get("unplaceable", ())))
+
+def _steps_of_changes(changes: Any) -> Tuple[Tuple[str, ...], ...]:
+    return tuple(tuple(change["steps"]) for change in changes)
 
 
 @dataclass(frozen=True)
-class Why:
+class Why(Model):
     """Why a task is where it is."""
 
     task: str
@@ -215,20 +307,55 @@ class Why:
     message: str
     """The reason as a sentence."""
     open_workers: int
-    changes: Tuple[Tuple[str, ...], ...] = ()
+    changes: Tuple[Tuple[str, ...], ...] = field_of("changes", (), _steps_of_changes)
     """What would make it run, the smallest change first. All steps of one change are needed."""
-    raw: Json = field(default_factory=dict, repr=False, compare=False)
-
-    @classmethod
-    def from_json(cls, data: Json) -> Why:
-        changes = tuple(tuple(change["steps"]) for change in data.get("changes", ()))
-        return cls(
-            data["task"], data["state"], data["reason"], data["message"], data["open_workers"], changes, data
-        )
+    failure: Optional[FailedTask] = None
+    """How it failed; None of a task that did not."""
+    raw: Json = raw_field()
 
 
 @dataclass(frozen=True)
-class Version:
+class StartsOn(Model):
+    """Tasks that would start on a worker."""
+
+    worker: str
+    tasks: int
+    """The number of these tasks."""
+
+
+@dataclass(frozen=True)
+class DryRunStep(Model):
+    """What would become of a step."""
+
+    step: Step
+    """The step after defaults."""
+    waiting: int
+    """Tasks that would wait."""
+    starts: Tuple[StartsOn, ...] = ()
+    """Where tasks would start at once."""
+    why: Optional[Why] = None
+    """Why the first of the waiting ones would wait."""
+
+
+@dataclass(frozen=True)
+class DryRun(Model):
+    """What a submission would do now. Nothing of it was done."""
+
+    name: str
+    queue: str
+    user: str
+    priority: int
+    steps: Tuple[DryRunStep, ...]
+    existing: Optional[int] = None
+    """The job that was submitted before with the same key: nothing would be submitted."""
+    queue_created: bool = False
+    """As in `Submitted`."""
+    unplaceable: Tuple[Json, ...] = ()
+    """As in `Submitted`."""
+
+
+@dataclass(frozen=True)
+class Version(Model):
     """The server's version, and the caller as the server knows it."""
 
     version: str
@@ -236,15 +363,11 @@ class Version:
     user: Optional[str] = None
     """The user of the token; None if the server asks for none."""
     role: Optional[str] = None
-    raw: Json = field(default_factory=dict, repr=False, compare=False)
-
-    @classmethod
-    def from_json(cls, data: Json) -> Version:
-        return cls(data["version"], data["pid"], data.get("user"), data.get("role"), data)
+    raw: Json = raw_field()
 
 
 @dataclass(frozen=True)
-class JobEvent:
+class JobEvent(Model):
     """A job was submitted, changed or ended."""
 
     job: int
@@ -253,7 +376,7 @@ class JobEvent:
 
 
 @dataclass(frozen=True)
-class TaskEvent:
+class TaskEvent(Model):
     """A change of one task."""
 
     job: int
@@ -263,18 +386,6 @@ class TaskEvent:
     exit_code: Optional[int] = None
     out_bytes: int = 0
     err_bytes: int = 0
-
-    @classmethod
-    def from_json(cls, job: int, data: Json) -> TaskEvent:
-        return cls(
-            job,
-            data["index"],
-            data["state"],
-            data["attempt"],
-            data.get("exit_code"),
-            data.get("out_bytes", 0),
-            data.get("err_bytes", 0),
-        )
 
     @classmethod
     def of_task(cls, task: Task) -> TaskEvent:
@@ -294,7 +405,7 @@ class TaskEvent:
 
 
 @dataclass(frozen=True)
-class TasksEvent:
+class TasksEvent(Model):
     """Changes of one job's tasks that became durable together."""
 
     job: int
@@ -303,7 +414,7 @@ class TasksEvent:
 
 
 @dataclass(frozen=True)
-class WorkerEvent:
+class WorkerEvent(Model):
     """A worker connected, disconnected, or changed its state."""
 
     worker: str
@@ -326,13 +437,12 @@ def event_from_json(data: Any) -> Optional[Event]:
         return None
     for kind, what in data.items():
         if kind == "job":
-            return JobEvent(what["job"], what["state"], Counts.from_json(what["counts"]))
+            return JobEvent.from_json(what)
         if kind == "tasks":
-            job = what["job"]
-            tasks = tuple(TaskEvent.from_json(job, one) for one in what["tasks"])
-            return TasksEvent(job, Counts.from_json(what["counts"]), tasks)
+            tasks = [{"job": what["job"], **one} for one in what["tasks"]]
+            return TasksEvent.from_json({**what, "tasks": tasks})
         if kind == "worker":
-            return WorkerEvent(what["worker"], what["what"])
+            return WorkerEvent.from_json(what)
     return None
 
 
@@ -351,12 +461,8 @@ class TaskResult:
 
 
 @dataclass(frozen=True)
-class Page:
+class Page(Model):
     """A page of a list, as it came."""
 
     items: List[Json]
-    next: Optional[str]
-
-    @classmethod
-    def from_json(cls, data: Json) -> Page:
-        return cls(data["items"], data.get("next"))
+    next: Optional[str] = None

@@ -6,7 +6,10 @@ import getpass
 import os
 import re
 import secrets
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, TypedDict, Union, cast
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union, cast
+
+ARRAY_MAX = 10_000_000
+"""Most numbers of an array: the most tasks that a job may have."""
 
 
 class Range(TypedDict, total=False):
@@ -34,6 +37,30 @@ class Depends(TypedDict, total=False):
     by: str
 
 
+class Param(TypedDict, total=False):
+    """The values of a step's tasks: one of these."""
+
+    range: Range
+    values: List[str]
+    space: Dict[str, Any]
+
+
+class Chunks(TypedDict, total=False):
+    """How many tasks one process runs; without a number it is learned."""
+
+    tasks: int
+    target_ms: int
+    block: int
+    param: str
+
+
+class OnEnd(TypedDict, total=False):
+    """An address that is told when the job has ended: a URL, or `mailto:` and a mail address."""
+
+    url: str
+    only_failures: bool
+
+
 # `with` is a word of Python, so a class cannot have such a field.
 _With = TypedDict("_With", {"with": str}, total=False)
 
@@ -45,14 +72,14 @@ class StepSpec(_With, total=False):
     command: List[str]
     env: Dict[str, str]
     cwd: str
-    param: Dict[str, Any]
+    param: Param
     resources: Resources
     tags: List[str]
     workers: List[str]
     time_limit_ms: int
     max_running: int
     nodes: int
-    chunks: Dict[str, Any]
+    chunks: Chunks
     retries: int
     depends: List[Depends]
     session: Dict[str, Any]
@@ -77,9 +104,15 @@ class JobSpec(TypedDict, total=False):
     key: str
     parent: str
     after: List[int]
+    after_any: List[int]
+    after_not_ok: List[int]
+    after_tasks: int
     fail_fast: str
+    fail_limit: str
     max_running: int
     placeable_only: bool
+    limit_unset_ok: bool
+    on_end: List[OnEnd]
     steps: List[StepSpec]
 
 
@@ -93,7 +126,14 @@ class TaskOptions(TypedDict, total=False):
     """Idempotency key: a second submission with it returns the first job. By default a fresh one."""
     after: Iterable[Union[int, str]]
     """Jobs that must succeed first."""
-    cpus: float
+    after_any: Iterable[Union[int, str]]
+    """Jobs that must end first, whatever way."""
+    after_not_ok: Iterable[Union[int, str]]
+    """Jobs that must fail or be cancelled first."""
+    after_each: Union[int, str]
+    """The job after whose tasks those of this one come, number by number. Both have as many tasks."""
+    cpus: Union[float, str]
+    """A number, "2-16" for as many as are idle, or "auto", which starts with 1 and learns from earlier tasks."""
     cpus_max: float
     memory: Union[int, str]
     """Bytes, or a size such as "2G"; also the limit of each task."""
@@ -106,21 +146,36 @@ class TaskOptions(TypedDict, total=False):
     tags: Iterable[str]
     workers: Iterable[str]
     limits: Iterable[str]
+    limit_unset_ok: bool
+    """Accept limits that are not set."""
+    caches: Mapping[str, Union[int, str, None]]
+    """Keys of caches that the tasks read, each with its size; None is unknown."""
+    network_bound: bool
+    prefer_local: bool
+    fetches: bool
+    kind: str
+    max_wait_s: float
+    """How long a ready task should wait at most."""
     time_limit_s: float
     retries: int
     max_running: int
     nodes: int
     chunks: Union[bool, int]
     """True lets one process run several tasks, as many as are worth it; a number is how many."""
-    fail_fast: str
+    fail_fast: Union[str, int]
+    """`finish` or `kill`, a number of failed tasks such as 3 or "5%", or both: "kill:5%"."""
+    on_end: Iterable[str]
+    """Addresses that are told when the job has ended."""
+    on_failure: Iterable[str]
+    """Addresses that are told if it fails."""
     placeable_only: bool
     parent: str
 
 
-_OF_JOB = ("name", "queue", "priority", "fail_fast", "max_running", "placeable_only", "parent")
-_OF_STEP = ("retries", "nodes", "cpus_max")
+_OF_JOB = ("name", "queue", "priority", "max_running", "placeable_only", "parent", "limit_unset_ok")
+_JOBS_OF_JOB = ("after", "after_any", "after_not_ok")
+_OF_STEP = ("retries", "nodes", "cpus_max", "network_bound", "prefer_local", "fetches", "kind")
 _LISTS_OF_STEP = ("tags", "workers", "limits")
-_OTHERS = ("key", "after", "cpus", "memory", "gpus", "custom", "cwd", "env", "time_limit_s", "chunks")
 
 
 def job_spec(
@@ -133,42 +188,76 @@ def job_spec(
     """The job of one command. `inherit` says which variables tasks get by default: `all`, `but_home` or `none`."""
     if isinstance(command, (str, bytes)):
         raise TypeError("the command is a list of arguments; for a shell line write ['sh', '-c', LINE]")
-    given = cast(Dict[str, Any], dict(options))
-    unknown = set(given) - {*_OF_JOB, *_OF_STEP, *_LISTS_OF_STEP, *_OTHERS}
+    given: Dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    unknown = set(options) - set(TaskOptions.__annotations__)
     if unknown:
         raise TypeError(f"there is no option {', '.join(map(repr, sorted(unknown)))}")
-    step: Dict[str, Any] = {"command": [os.fspath(word) for word in command]}
-    step["env"] = environment(given.get("env"), inherit, os.environ)
-    step["cwd"] = os.path.abspath(given.get("cwd") or os.getcwd())
-    param = _param(values, array)
-    if param is not None:
-        step["param"] = param
-        step["command"] = _with_value(step["command"], "values" in param)
-    step["resources"] = _resources(given)
-    for name in _OF_STEP:
-        if given.get(name) is not None:
-            step[name] = given[name]
-    for name in _LISTS_OF_STEP:
-        if given.get(name):
-            step[name] = list(given[name])
-    if given.get("time_limit_s") is not None:
-        step["time_limit_ms"] = max(1, round(given["time_limit_s"] * 1000))
-    chunks = given.get("chunks")
-    if chunks:
-        step["chunks"] = {} if chunks is True else {"tasks": int(chunks)}
-    job: Dict[str, Any] = {name: given[name] for name in _OF_JOB if given.get(name) is not None}
-    if given.get("after"):
-        job["after"] = [int(one) for one in given["after"]]
+    job: Dict[str, Any] = {name: given[name] for name in _OF_JOB if name in given}
+    job.update((name, [int(one) for one in given[name]]) for name in _JOBS_OF_JOB if given.get(name))
+    if "after_each" in given:
+        job["after_tasks"] = int(given["after_each"])
+    if "fail_fast" in given:
+        job.update(_fail_fast(str(given["fail_fast"])))
+    told = [{"url": url} for url in given.get("on_end", ())]
+    told += [{"url": url, "only_failures": True} for url in given.get("on_failure", ())]
+    if told:
+        job["on_end"] = told
     job["key"] = given.get("key") or fresh_key()
-    job["steps"] = [step]
+    words = _with_value([os.fspath(word) for word in command], values is not None)
+    job["steps"] = [_step(words, _param(values, array), given, inherit)]
     return cast(JobSpec, job)
 
 
-def _param(values: Optional[Iterable[object]], array: Union[range, str, None]) -> Optional[Dict[str, Any]]:
+def _step(command: Sequence[str], param: Optional[Param], given: Mapping[str, Any], inherit: str) -> Dict[str, Any]:
+    """The step of the command."""
+    step: Dict[str, Any] = {
+        "command": command,
+        "env": environment(given.get("env"), inherit, os.environ),
+        "cwd": os.path.abspath(given.get("cwd") or os.getcwd()),
+        **_cpus(given.get("cpus", 1)),
+    }
+    if param is not None:
+        step["param"] = param
+    step["resources"].update(_resources(given))
+    step.update((name, given[name]) for name in _OF_STEP if name in given)
+    step.update((name, list(given[name])) for name in _LISTS_OF_STEP if given.get(name))
+    for name, field in (("time_limit_s", "time_limit_ms"), ("max_wait_s", "deadline_ms")):
+        if name in given:
+            step[field] = max(1, round(given[name] * 1000))
+    if given.get("caches"):
+        sizes = given["caches"].items()
+        step["caches"] = {key: None if size is None else parse_size(size) for key, size in sizes}
+    chunks = given.get("chunks")
+    if chunks:
+        step["chunks"] = {} if chunks is True else {"tasks": int(chunks)}
+    return step
+
+
+def _fail_fast(text: str) -> Dict[str, str]:
+    how, _, limit = text.rpartition(":")
+    if text in ("finish", "kill"):
+        return {"fail_fast": text}
+    if how not in ("", "finish", "kill") or not re.fullmatch("[0-9]+%?", limit):
+        raise ValueError(f"fail_fast is 'finish', 'kill', a number such as 3, '5%' or 'kill:3', not {text!r}")
+    return {"fail_fast": how or "finish", "fail_limit": limit}
+
+
+def _cpus(cpus: Union[float, str]) -> Dict[str, Any]:
+    """The cpus of a task, as fields of its step."""
+    if cpus == "auto":
+        return {"resources": {"cpus": 1}, "cpus_auto": True}
+    try:
+        least, *most = [float(number) for number in str(cpus).split("-", 1)]
+    except ValueError:
+        raise ValueError(f"invalid cpus {cpus!r}: write a number, '2-16' or 'auto'") from None
+    return {"resources": {"cpus": least}, **({"cpus_max": most[0]} if most else {})}
+
+
+def _param(values: Optional[Iterable[object]], array: Union[range, str, None]) -> Optional[Param]:
     if values is not None and array is not None:
         raise TypeError("give values or array, not both")
     if array is not None:
-        return {"range": _range_of(array)}
+        return _array(array)
     if values is None:
         return None
     if isinstance(values, (str, bytes)):
@@ -176,16 +265,29 @@ def _param(values: Optional[Iterable[object]], array: Union[range, str, None]) -
     return {"values": [value if isinstance(value, str) else str(value) for value in values]}
 
 
-def _range_of(array: Union[range, str]) -> Range:
-    if isinstance(array, range):
-        if not len(array):
-            raise ValueError(f"{array} is empty")
-        return {"start": array[0], "end": array[-1], "step": array.step}
-    found = re.fullmatch(r"(-?\d+)(?:-(-?\d+))?(?::(-?\d+))?", array)
-    if found is None:
-        raise ValueError(f"invalid range {array!r}: write '1-100', '1-100:5' or range(1, 101)")
-    start = int(found[1])
-    return {"start": start, "end": int(found[2]) if found[2] else start, "step": int(found[3] or 1)}
+def _array(array: Union[range, str]) -> Param:
+    """The numbers of an array: a range, or a list where they are of several ranges or have leading zeros."""
+    parts = [(array, 0)] if isinstance(array, range) else [_range_of(part) for part in array.split(",")]
+    if not all(numbers for numbers, _ in parts):
+        raise ValueError(f"{array} is empty")
+    numbers, digits = parts[0]
+    if len(parts) == 1 and not digits:
+        return {"range": {"start": numbers[0], "end": numbers[-1], "step": numbers.step}}
+    if sum(len(numbers) for numbers, _ in parts) > ARRAY_MAX:
+        raise ValueError(f"{array!r} has more than {ARRAY_MAX} numbers, the most tasks that a job may have")
+    return {"values": [f"{number:0{digits + (number < 0)}}" for numbers, digits in parts for number in numbers]}
+
+
+def _range_of(text: str) -> Tuple[range, int]:
+    """The numbers, and how many digits they are filled up to with zeros; 0 is none."""
+    found = re.fullmatch(r"(-?([0-9]+))(?:-(-?([0-9]+)))?(?::(-?[0-9]+))?", text)
+    step = int(found[5] or 1) if found else 0
+    if found is None or step == 0:
+        raise ValueError(f"invalid range {text!r}: write '1-100', '1-100:5', '1,3,7-9' or range(1, 101)")
+    start, end = int(found[1]), int(found[3] or found[1])
+    digits = [found[2], found[4] or ""]
+    is_padded = any(len(number) > 1 and number.startswith("0") for number in digits)
+    return range(start, end + (1 if step > 0 else -1), step), max(map(len, digits)) if is_padded else 0
 
 
 REPLACEMENTS = ("{}", "{.}", "{/}", "{//}", "{/.}")
@@ -199,7 +301,8 @@ def _with_value(command: List[str], is_list: bool) -> List[str]:
 
 
 def _resources(given: Mapping[str, Any]) -> Resources:
-    resources: Resources = {"cpus": given.get("cpus", 1)}
+    """What each task holds beside its cpus."""
+    resources: Resources = {}
     if given.get("memory") is not None:
         resources["memory"] = parse_size(given["memory"])
     if given.get("gpus"):

@@ -1,5 +1,6 @@
 //! The failed tasks with which a job is stopped: `3`, or `5%` of its tasks.
 
+use crate::quantity::digits;
 use windlass_core::job::FailLimit;
 
 /// A text that says neither a number of tasks nor a percentage.
@@ -10,16 +11,12 @@ pub struct BadFailLimit(String);
 /// Reads a number of tasks from 1, or a percentage below 100.
 pub fn parse_fail_limit(text: &str) -> Result<FailLimit, BadFailLimit> {
     let bad = || BadFailLimit(text.chars().take(80).collect());
-    let number = |text: &str| {
-        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<u32>().ok().filter(|_| is_plain)
-    };
     match text.strip_suffix('%') {
         Some(percent) => {
-            let percent = number(percent).filter(|percent| *percent < 100).ok_or_else(bad)?;
-            Ok(FailLimit::Percent(percent as u8))
+            let percent = digits(percent).filter(|percent: &u8| *percent < 100).ok_or_else(bad)?;
+            Ok(FailLimit::Percent(percent))
         }
-        None => Ok(FailLimit::Tasks(number(text).filter(|tasks| *tasks > 0).ok_or_else(bad)?)),
+        None => Ok(FailLimit::Tasks(digits(text).filter(|tasks: &u32| *tasks > 0).ok_or_else(bad)?)),
     }
 }
 

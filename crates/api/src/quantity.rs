@@ -1,5 +1,7 @@
 //! Sizes, durations and numbers of cpus as people write them in flags and files.
 
+use std::str::FromStr;
+
 /// The reason why a text is not a valid quantity.
 #[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -93,12 +95,16 @@ fn parse_in(text: &str, unit_ms: u64) -> Result<f64, BadQuantity> {
     }
 }
 
+/// A number of digits alone: no sign, no space.
+pub fn digits<N: FromStr>(text: &str) -> Option<N> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
 /// Milliseconds of a time `HH:MM:SS`.
 fn clock(text: &str) -> Option<u64> {
     let parts: Vec<&str> = text.split(':').collect();
     let [hours, minutes, seconds] = parts[..] else { return None };
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse::<u64>().ok())?;
-    let (hours, minutes, seconds) = (digits(hours)?, digits(minutes)?, digits(seconds)?);
+    let (hours, minutes, seconds): (u64, u64, u64) = (digits(hours)?, digits(minutes)?, digits(seconds)?);
     if minutes > 59 || seconds > 59 {
         return None;
     }

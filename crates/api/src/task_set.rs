@@ -1,5 +1,6 @@
 //! Tasks of a job as people and requests name them: `6`, `3-9`, `1,4-6`.
 
+use crate::quantity::digits;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
@@ -61,12 +62,8 @@ impl FromStr for TaskSet {
 
 /// `6` or `3-9`, in digits alone.
 fn range_of(part: &str) -> Option<Range<u32>> {
-    let number = |text: &str| {
-        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<u32>().ok().filter(|_| is_plain)
-    };
     let (first, last) = part.split_once('-').unwrap_or((part, part));
-    let (first, last) = (number(first)?, number(last)?);
+    let (first, last): (u32, u32) = (digits(first)?, digits(last)?);
     (first <= last).then_some(first..last.checked_add(1)?)
 }
 

@@ -37,12 +37,7 @@ pub(crate) struct RequestOrigin<'a> {
 
 impl<'a> RequestOrigin<'a> {
     pub fn check_session(self) -> Result<(), CrossSite> {
-        if self.is_foreign_origin() {
-            return Err(CrossSite::Origin);
-        }
-        if self.site().is_some_and(|site| site != "same-origin") {
-            return Err(CrossSite::FetchSite);
-        }
+        self.check_site()?;
         if self.method == Method::GET || self.method == Method::HEAD {
             return Ok(());
         }
@@ -57,13 +52,18 @@ impl<'a> RequestOrigin<'a> {
 
     /// Checks a request that asks for a session, or gives one up.
     pub fn check_sign_in(self) -> Result<(), CrossSite> {
+        self.check_site()?;
+        self.check_body()
+    }
+
+    fn check_site(self) -> Result<(), CrossSite> {
         if self.is_foreign_origin() {
             return Err(CrossSite::Origin);
         }
-        if self.site().is_some_and(|site| site != "same-origin") {
-            return Err(CrossSite::FetchSite);
+        match self.site() {
+            Some(site) if site != "same-origin" => Err(CrossSite::FetchSite),
+            _ => Ok(()),
         }
-        self.check_body()
     }
 
     /// Checks a request for a page: a link of another site may lead to the board, but no other site may load its files.

@@ -229,6 +229,12 @@ impl Handle {
         wait.await.map_err(|_| closed())
     }
 
+    /// The id of the worker of that name; `None` if there is none.
+    pub async fn worker_id(&self, name: &str) -> Result<Option<WorkerId>, Unavailable> {
+        let name = name.to_owned();
+        self.query(move |engine| engine.workers().by_name(&name).map(|worker| worker.record.id)).await
+    }
+
     /// A copy of the engine as it is now, for questions that take long: they are asked on another thread, and one at a
     /// time. Copies take no more than a part of the engine's time, and questions that wait meanwhile share one.
     pub async fn ask_copy<T: Send + 'static>(

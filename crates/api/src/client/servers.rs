@@ -203,33 +203,28 @@ impl Servers {
 
     /// The whole answer, read as JSON.
     pub async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ClientError> {
-        let mut circle = Circle::new(self, call);
-        while let Some(server) = circle.next() {
-            let answered = circle.patiently(server, server.json(call)).await;
-            if let Some(answer) = circle.take(answered)? {
-                return Ok(answer);
-            }
-        }
-        Err(circle.none())
+        self.ask(call, move |server| server.json(call)).await
     }
 
     /// An answer that is read as it comes, and who gives it.
     pub async fn open(&self, call: &Call) -> Result<(&Server, Response), ClientError> {
-        let mut circle = Circle::new(self, call);
-        while let Some(server) = circle.next() {
-            let answered = circle.patiently(server, server.open(call)).await;
-            if let Some(response) = circle.take(answered)? {
-                return Ok((server, response));
-            }
-        }
-        Err(circle.none())
+        self.ask(call, move |server| async move { Ok::<_, ClientError>((server, server.open(call).await?)) })
+            .await
     }
 
     /// The status and the text of an answer that is not in Windlass's own form.
     pub async fn text(&self, call: &Call) -> Result<(reqwest::StatusCode, String), ClientError> {
+        self.ask(call, move |server| server.text(call)).await
+    }
+
+    /// What is read of the first server that answers.
+    async fn ask<'s, T, F>(&'s self, call: &Call, read: impl Fn(&'s Server) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
         let mut circle = Circle::new(self, call);
         while let Some(server) = circle.next() {
-            let answered = circle.patiently(server, server.text(call)).await;
+            let answered = circle.patiently(server, read(server)).await;
             if let Some(answer) = circle.take(answered)? {
                 return Ok(answer);
             }

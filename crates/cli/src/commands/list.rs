@@ -4,7 +4,7 @@ use crate::client::context::Context;
 use crate::commands::select::{JobRef, jobs_since};
 use crate::commands::view::ViewArgs;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Format, print_jsonl, print_lines};
+use crate::ui::output::{Format, numbers, print_jsonl, print_lines};
 use crate::ui::quantity::{age, elapsed, now_ms};
 use crate::ui::since::Since;
 use crate::ui::table::{Cell, Column, Grid};
@@ -144,15 +144,11 @@ pub async fn tasks(context: &Context, args: &TasksArgs) -> Result<(), CliError> 
     let client = context.client().await?;
     let job = args.job.resolve(&client).await?;
     let by_page = matches!(context.format, Format::Jsonl | Format::Name) && args.view.sort.is_none();
-    let mut left = args.limit.unwrap_or(usize::MAX);
-    // Tasks that a filter of this program leaves out do not count.
-    let read_max = if args.view.sort.is_some() || args.since.is_some() { usize::MAX } else { left };
+    // Those that come first by a column may be anywhere in the list.
+    let read_max = args.limit.filter(|_| args.view.sort.is_none()).unwrap_or(usize::MAX);
     if by_page && args.view.watch.is_none() {
         let since_ms = args.since.map(Since::server_ms);
-        return each_task(&client, job, words(&args.state), read_max, |mut part| {
-            part.retain(|task| ended_since(task, since_ms));
-            part.truncate(left);
-            left -= part.len();
+        return each_task(&client, job, words(&args.state), since_ms, read_max, |part| {
             match context.format {
                 Format::Name => print_lines(part.into_iter().map(|task| task.id)),
                 Format::Jsonl | Format::Json | Format::Table => part.iter().try_for_each(print_jsonl),
@@ -162,8 +158,8 @@ pub async fn tasks(context: &Context, args: &TasksArgs) -> Result<(), CliError> 
     }
     let read = async || -> Result<Vec<Task>, CliError> {
         let (mut kept, since_ms) = (Vec::new(), args.since.map(Since::server_ms));
-        each_task(&client, job, words(&args.state), read_max, |part| {
-            kept.extend(part.into_iter().filter(|task| ended_since(task, since_ms)));
+        each_task(&client, job, words(&args.state), since_ms, read_max, |part| {
+            kept.extend(part);
             Ok(())
         })
         .await?;
@@ -179,20 +175,24 @@ fn ended_since(task: &Task, since_ms: Option<u64>) -> bool {
     })
 }
 
-/// Hands over up to `limit` tasks of a job page by page, in order of their numbers.
+/// Hands over up to `limit` tasks of a job page by page, in order of their numbers; only those that ended since that
+/// moment of the server's clock, if there is one.
 pub async fn each_task(
     client: &Client,
     job: u64,
     state: Option<String>,
+    since_ms: Option<u64>,
     limit: usize,
     mut take: impl FnMut(Vec<Task>) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let mut query = TasksQuery { state, limit: None, cursor: None };
     let mut left = limit;
     while left > 0 {
-        query.limit = Some(TASKS_PAGE.min(left));
+        // Tasks that are left out do not count.
+        query.limit = Some(if since_ms.is_some() { TASKS_PAGE } else { TASKS_PAGE.min(left) });
         let page = client.tasks(job, &query).await.doing(format_args!("list the tasks of job {job}"))?;
         let mut part = page.items;
+        part.retain(|task| ended_since(task, since_ms));
         part.truncate(left);
         left -= part.len();
         take(part)?;
@@ -290,7 +290,7 @@ pub fn resources(amounts: &Resources) -> String {
 
 /// The task counts that are not 0: "98 succeeded, 2 running".
 pub fn counts(counts: &Counts) -> String {
-    let parts = [
+    numbers(&[
         (counts.waiting, "waiting"),
         (counts.ready, "ready"),
         (counts.running, "running"),
@@ -298,9 +298,7 @@ pub fn counts(counts: &Counts) -> String {
         (counts.failed, "failed"),
         (counts.canceled, "cancelled"),
         (counts.skipped, "skipped"),
-    ];
-    let some = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-    some.collect::<Vec<_>>().join(", ")
+    ])
 }
 
 /// Takes the words of these values.

@@ -142,7 +142,7 @@ async fn show_job(link: &mut ServerLink, job: u64, args: &LogsArgs, stop: &Stop)
     // Each with how it failed, where only such tasks are shown.
     let mut tasks: Vec<(String, Option<String>)> = Vec::new();
     let states = args.failed.then(|| "failed".to_owned());
-    each_task(&link.client, job, states, usize::MAX, |part| {
+    each_task(&link.client, job, states, None, usize::MAX, |part| {
         let wanted = part.into_iter().filter(|task| args.failed || may_have_written(task));
         tasks.extend(wanted.map(|task| {
             let failed = args.failed.then(|| failed_line(&task, None));

@@ -13,7 +13,7 @@ use crate::node::foreground;
 use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED, end_with, may_pass};
 use crate::ui::failure::{JobWithFailures, StderrLines, tell_failures};
 use crate::ui::message::message;
-use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines};
+use crate::ui::output::{Format, count, numbers, print_json, print_jsonl, print_lines};
 use crate::ui::printer;
 use crate::ui::progress;
 use crate::ui::quantity::elapsed;
@@ -198,10 +198,22 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
         return end_with(crate::ui::error::CANNOT_BE_PLACED);
     }
     let Some(stop) = stop else { return Ok(()) };
+    wait_for_end(context, args, &mut link, submitted.job, request.parent.as_deref(), &stop).await
+}
+
+/// Waits for a job that was submitted, without its output, and exits with its code.
+async fn wait_for_end(
+    context: &Context,
+    args: &SubmitArgs,
+    link: &mut ServerLink,
+    job: u64,
+    parent: Option<&str>,
+    stop: &Stop,
+) -> Result<(), CliError> {
     let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
     let options =
         follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet, results: None };
-    let (job, code) = watch(&mut link, submitted.job, request.parent.as_deref(), options, &stop).await?;
+    let (job, code) = watch(link, job, parent, options, stop).await?;
     if context.format.is_json() {
         print_end(&link.client, context.format, &job, code).await?;
     }
@@ -267,14 +279,7 @@ async fn submit_compass(
     }
     let Some(job) = jobs.first().copied().filter(|_| waits) else { return Ok(()) };
     let stop = Stop::listen(link.client.clone(), false)?;
-    let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
-    let options =
-        follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet, results: None };
-    let (job, code) = watch(&mut link, job, None, options, &stop).await?;
-    if context.format.is_json() {
-        print_end(&link.client, context.format, &job, code).await?;
-    }
-    end_with(code)
+    wait_for_end(context, args, &mut link, job, None, &stop).await
 }
 
 /// Follows a job to its end; returns it with its exit code.
@@ -433,15 +438,13 @@ async fn print_end(client: &Client, format: Format, job: &Job, code: i32) -> Res
 /// "job 12: 98 succeeded, 2 failed in 3.2 s".
 pub fn summary(job: &Job) -> String {
     let counts = &job.counts;
-    let parts = [
+    let parts = numbers(&[
         (counts.succeeded, "succeeded"),
         (counts.failed, "failed"),
         (counts.canceled, "cancelled"),
         (counts.skipped, "skipped"),
-    ];
-    let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-    let parts: Vec<String> = parts.collect();
-    let parts = if parts.is_empty() { job.state.shown().to_owned() } else { parts.join(", ") };
+    ]);
+    let parts = if parts.is_empty() { job.state.shown() } else { parts.as_str() };
     match job.ended_ms {
         Some(ended) => {
             format!("job {}: {parts} in {}", job.id, elapsed(ended.saturating_sub(job.created_ms)))

@@ -5,6 +5,7 @@ use crate::ui::error::{CliError, Doing, NOT_FOUND};
 use std::str::FromStr;
 use windlass_api::Job;
 use windlass_api::client::{Client, JobsQuery};
+use windlass_api::quantity::digits;
 
 /// Jobs of one request to the server.
 const JOBS_PAGE: usize = 1000;
@@ -53,7 +54,7 @@ impl FromStr for JobRef {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "last" => Ok(JobRef::Last),
-            _ => number(text)
+            _ => digits(text)
                 .map(JobRef::Id)
                 .ok_or_else(|| format!("invalid job id '{text}': write 12, or last")),
         }
@@ -66,7 +67,7 @@ impl FromStr for Jobs {
     fn from_str(text: &str) -> Result<Self, String> {
         let entries = text.split(',').map(|part| match part.split_once('-') {
             None => part.parse().map(SelectedEntry::One),
-            Some((first, last)) => match (number(first), number(last)) {
+            Some((first, last)) => match (digits::<u64>(first), digits::<u64>(last)) {
                 (Some(first), Some(last)) if first <= last && last - first < RANGE_MAX => {
                     Ok(SelectedEntry::Range(first, last))
                 }
@@ -85,16 +86,11 @@ impl FromStr for TaskOrJob {
         match text.split_once('.') {
             None => text.parse().map(TaskOrJob::Job).map_err(|_| bad()),
             Some((job, index)) => {
-                let index = number(index).and_then(|n| u32::try_from(n).ok()).ok_or_else(bad)?;
+                let index = digits(index).ok_or_else(bad)?;
                 Ok(TaskOrJob::Task(job.parse().map_err(|_| bad())?, index))
             }
         }
     }
-}
-
-/// A number of digits only: no sign, no space.
-fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 impl JobRef {

@@ -93,7 +93,7 @@ pub async fn keep_ended(link: &ServerLink, job: u64, index: Option<u32>, dir: &P
             tasks.push(client.task(&id).await.doing(format_args!("show task {id}"))?);
         }
         None => {
-            each_task(client, job, None, usize::MAX, |part| {
+            each_task(client, job, None, None, usize::MAX, |part| {
                 tasks.extend(part);
                 Ok(())
             })

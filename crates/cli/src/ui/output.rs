@@ -184,6 +184,12 @@ pub fn count(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
+/// The numbers that are not 0, each with its word: "98 succeeded, 2 failed".
+pub fn numbers(all: &[(u32, &str)]) -> String {
+    let some = all.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+    some.collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

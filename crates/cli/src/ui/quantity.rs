@@ -29,9 +29,14 @@ pub fn exact(ms: u64) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// How long ago, in one unit: `3s`, `2m`, `5h`, `4d`.
+/// How long ago, in one unit.
 pub fn age(since_ms: u64) -> String {
-    match now_ms().saturating_sub(since_ms) / 1000 {
+    in_one_unit(now_ms().saturating_sub(since_ms))
+}
+
+/// An elapsed time in one unit: `3s`, `2m`, `5h`, `4d`.
+pub fn in_one_unit(ms: u64) -> String {
+    match ms / 1000 {
         s @ 0..120 => format!("{s}s"),
         s @ 120..7200 => format!("{}m", s / 60),
         s @ 7200..172_800 => format!("{}h", s / 3600),

@@ -17,9 +17,10 @@ use crate::peers::Effect;
 use crate::reader::{Reader, Whole};
 use crate::submission_rights::may_submit_as;
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::rejection::{BytesRejection, ExtensionRejection};
+use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
@@ -236,13 +237,8 @@ pub async fn show(
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/cancel", tag = "jobs", params(("id" = u64, Path)), responses(
     (status = 200, body = Job),
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
-pub async fn cancel(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    change: ChangeRequest,
-    Path(id): Path<u64>,
-) -> Result<Json<Job>, ApiError> {
-    act(&app, &caller, change, JobId(id), |request, job| Event::Cancel { request, job }).await
+pub async fn cancel(change: JobChange, Path(id): Path<u64>) -> Result<Json<Job>, ApiError> {
+    change.act(JobId(id), |request, job| Event::Cancel { request, job }).await
 }
 
 /// Runs the failed and cancelled tasks of a job again. Where it was skipped because of a job that it comes after, that
@@ -252,41 +248,27 @@ pub async fn cancel(
     (status = 409, description = "Nothing failed, or a job that it comes after did not end as it asks for",
         body = windlass_api::ErrorBody)))]
 pub async fn retry(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    change: ChangeRequest,
+    change: JobChange,
     Path(id): Path<u64>,
     Query(query): Query<RetryQuery>,
 ) -> Result<Json<Job>, ApiError> {
-    let id = JobId(id);
-    let event = |request, job| Event::Retry { request, job };
-    act_if(&app, &caller, change, (id, check_retry(&app, id, query)), event).await
+    change.act_if(JobId(id), Some(query), |request, job| Event::Retry { request, job }).await
 }
 
 /// Holds a job back: what runs goes on, nothing new starts.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/hold", tag = "jobs", params(("id" = u64, Path)), responses(
     (status = 200, body = Job),
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
-pub async fn hold(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    change: ChangeRequest,
-    Path(id): Path<u64>,
-) -> Result<Json<Job>, ApiError> {
-    act(&app, &caller, change, JobId(id), |request, job| Event::Hold { request, job, held: true }).await
+pub async fn hold(change: JobChange, Path(id): Path<u64>) -> Result<Json<Job>, ApiError> {
+    change.act(JobId(id), |request, job| Event::Hold { request, job, held: true }).await
 }
 
 /// Lets a held job go on.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/release", tag = "jobs", params(("id" = u64, Path)), responses(
     (status = 200, body = Job),
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
-pub async fn release(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    change: ChangeRequest,
-    Path(id): Path<u64>,
-) -> Result<Json<Job>, ApiError> {
-    act(&app, &caller, change, JobId(id), |request, job| Event::Hold { request, job, held: false }).await
+pub async fn release(change: JobChange, Path(id): Path<u64>) -> Result<Json<Job>, ApiError> {
+    change.act(JobId(id), |request, job| Event::Hold { request, job, held: false }).await
 }
 
 /// Gives a job another priority: its waiting tasks take their turn by it from now on. A user may give as much as a
@@ -297,15 +279,12 @@ pub async fn release(
     (status = 403, description = "Too high, or another user's job", body = windlass_api::ErrorBody),
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
 pub async fn prioritize(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    change: ChangeRequest,
+    change: JobChange,
     Path(id): Path<u64>,
     JsonBody(SetPriority { priority }): JsonBody<SetPriority>,
 ) -> Result<Json<Job>, ApiError> {
-    app.shared.front.rights.may_have_priority(&caller, priority)?;
-    act(&app, &caller, change, JobId(id), move |request, job| Event::Prioritize { request, job, priority })
-        .await
+    change.app.shared.front.rights.may_have_priority(&change.caller, priority)?;
+    change.act(JobId(id), move |request, job| Event::Prioritize { request, job, priority }).await
 }
 
 pub async fn check_owner(app: &App, caller: &Caller, id: JobId) -> Result<(), ApiError> {
@@ -317,36 +296,56 @@ pub async fn check_owner(app: &App, caller: &Caller, id: JobId) -> Result<(), Ap
     if may_act { Ok(()) } else { Err(ApiError::not_yours(id)) }
 }
 
-pub(super) async fn act(
-    app: &App,
-    caller: &Caller,
-    change: ChangeRequest,
-    id: JobId,
-    event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
-) -> Result<Json<Job>, ApiError> {
-    act_if(app, caller, change, (id, async { Ok(()) }), event).await
+/// A caller's change of a job.
+pub(crate) struct JobChange {
+    pub(super) app: App,
+    pub(super) caller: Caller,
+    request: ChangeRequest,
 }
 
-/// As [`act`], where the job is such that `check` finds nothing against it.
-pub(super) async fn act_if(
-    app: &App,
-    caller: &Caller,
-    change: ChangeRequest,
-    (id, check): (JobId, impl Future<Output = Result<(), ApiError>>),
-    event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
-) -> Result<Json<Job>, ApiError> {
-    let event = async {
-        check_owner(app, caller, id).await?;
-        check.await?;
-        Ok::<_, ApiError>(move |request| event(request, id))
-    };
-    match change.ask(app, event).await? {
-        Ok(_) => Ok(Json(app.reader(caller).told(find(&app.handle, id).await?))),
-        // The engine forgets jobs that ended: the store tells them from those that never were.
-        Err(Reply::Refused(Refusal::NoJob(_))) if app.handle.store().job(id).await?.is_some() => {
-            Err(Refusal::Ended(id).into())
+impl FromRequestParts<App> for JobChange {
+    type Rejection = ExtensionRejection;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ExtensionRejection> {
+        let Extension(caller): Extension<Caller> = Extension::from_request_parts(parts, app).await?;
+        let Ok(request) = ChangeRequest::from_request_parts(parts, app).await;
+        Ok(JobChange { app: app.clone(), caller, request })
+    }
+}
+
+impl JobChange {
+    /// Asks the engine for the event, which is about a job of the caller's. The answer is the job after it.
+    pub(super) async fn act(
+        self,
+        id: JobId,
+        event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
+    ) -> Result<Json<Job>, ApiError> {
+        self.act_if(id, None, event).await
+    }
+
+    /// As [`JobChange::act`]. A retry must also be one that the jobs allow which this job comes after.
+    pub(super) async fn act_if(
+        self,
+        id: JobId,
+        retry: Option<RetryQuery>,
+        event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
+    ) -> Result<Json<Job>, ApiError> {
+        let JobChange { app, caller, request } = self;
+        let event = async {
+            check_owner(&app, &caller, id).await?;
+            if let Some(query) = retry {
+                check_retry(&app, id, query).await?;
+            }
+            Ok::<_, ApiError>(move |request| event(request, id))
+        };
+        match request.ask(&app, event).await? {
+            Ok(_) => Ok(Json(app.reader(&caller).told(find(&app.handle, id).await?))),
+            // The engine forgets jobs that ended: the store tells them from those that never were.
+            Err(Reply::Refused(Refusal::NoJob(_))) if app.handle.store().job(id).await?.is_some() => {
+                Err(Refusal::Ended(id).into())
+            }
+            Err(other) => Err(unexpected(other)),
         }
-        Err(other) => Err(unexpected(other)),
     }
 }
 

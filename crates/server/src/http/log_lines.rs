@@ -65,10 +65,7 @@ pub async fn log_lines(
     let mut task = logs::readable(&app, &reader, id, query.attempt).await?;
     let attempt = query.attempt.unwrap_or(task.attempt.attempt);
     let Some(name) = logs::worker_of(&task, attempt) else { return Ok(Json(LogLines::default())) };
-    let wanted = name.clone();
-    let worker =
-        app.handle.query(move |engine| engine.workers().by_name(&wanted).map(|w| w.record.id)).await?;
-    let link = worker.and_then(|worker| app.handle.parts().links.get(worker));
+    let link = app.handle.worker_id(&name).await?.and_then(|worker| app.handle.parts().links.get(worker));
     let attempt_log = AttemptLog { link: link.ok_or_else(|| logs::away(id, &name))?, task: id, attempt };
     let offsets = [query.stdout_offset, query.stderr_offset];
     let mut looks = 0;

@@ -88,9 +88,7 @@ pub async fn log(
         until: one_part.is_some().then(|| Instant::now() + PART_PATIENCE),
     };
     if let Some(name) = worker {
-        let wanted = name.clone();
-        output.worker =
-            app.handle.query(move |engine| engine.workers().by_name(&wanted).map(|w| w.record.id)).await?;
+        output.worker = app.handle.worker_id(&name).await?;
         if !query.follow && output.worker.and_then(|id| app.handle.parts().links.get(id)).is_none() {
             return Err(away(id, &name));
         }

@@ -28,9 +28,8 @@ pub(super) async fn add(app: &App, reader: &Reader, task: &mut Whole<Task>) {
 
 /// The end of what an attempt wrote to standard error; `None` if its worker cannot be asked.
 async fn tail(app: &App, task: TaskId, attempt: &Attempt) -> Option<Vec<u8>> {
-    let name = attempt.worker.clone()?;
-    let worker = app.handle.query(move |engine| engine.workers().by_name(&name).map(|w| w.record.id)).await;
-    let link = app.handle.parts().links.get(worker.ok()??)?;
+    let worker = app.handle.worker_id(attempt.worker.as_deref()?).await.ok()??;
+    let link = app.handle.parts().links.get(worker)?;
     let request = LogRequest {
         task,
         attempt: attempt.attempt,

@@ -37,7 +37,7 @@ pub async fn export(context: &Context, args: &ExportArgs) -> Result<(), CliError
     let mut history = History::new(jobs.first().map_or(0, |job| job.created_ms));
     for job in &jobs {
         let ended = Some("succeeded,failed,canceled".to_owned());
-        each_task(&client, job.id, ended, usize::MAX, |tasks| {
+        each_task(&client, job.id, ended, None, usize::MAX, |tasks| {
             tasks.iter().for_each(|task| history.add(job, task));
             Ok(())
         })

@@ -6,6 +6,7 @@ use crate::commands::top::draw::table::{DrawnRow, Piece};
 use crate::commands::top::keys::Screen;
 use crate::commands::top::rows::{JobRow, QueueRow, TaskRow, WorkerRow};
 use crate::commands::top::state::State;
+use crate::ui::quantity::{elapsed, in_one_unit};
 use windlass_api::{JobState, TaskState, WorkerState};
 use windlass_core::resources::Bytes;
 
@@ -35,14 +36,9 @@ fn short(amount: u64) -> String {
     }
 }
 
-/// How long ago, in one unit: `3s`, `2m`, `5h`, `4d`.
+/// How long ago, in one unit.
 fn age(state: &State, since_ms: u64) -> String {
-    match state.now.wall_ms.saturating_sub(since_ms) / 1000 {
-        s @ 0..120 => format!("{s}s"),
-        s @ 120..7200 => format!("{}m", s / 60),
-        s @ 7200..172_800 => format!("{}h", s / 3600),
-        s => format!("{}d", s / 86_400),
-    }
+    in_one_unit(state.now.wall_ms.saturating_sub(since_ms))
 }
 
 /// A bar of parts; what they leave is `-`. Each part that is not empty has a character as long as there is room.
@@ -226,7 +222,7 @@ impl DrawnRow for TaskRow {
             6 => {
                 let end = self.ran.1.unwrap_or(state.now.wall_ms);
                 let took = self.ran.0.map(|start| end.saturating_sub(start));
-                known(took.map(|ms| crate::ui::quantity::elapsed(ms).replace(' ', "")))
+                known(took.map(|ms| elapsed(ms).replace(' ', "")))
             }
             7 => known(self.peak_bytes.map(|bytes| Bytes(bytes).to_string())),
             _ => plain(&self.progress),
