@@ -111,14 +111,14 @@ enum Values {
     /// Parameters of the template that the line names.
     Parameters,
     /// Columns by which the list of this command can be sorted.
-    Columns(Listed),
+    Columns(ListCommand),
     /// These words, whatever the server knows.
     Words(&'static [&'static str]),
 }
 
 /// What a command lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Listed {
+enum ListCommand {
     Jobs,
     Tasks,
     Queues,
@@ -126,25 +126,25 @@ enum Listed {
     Limits,
 }
 
-impl Listed {
-    fn of(parent: &str, command: &str) -> Option<Listed> {
+impl ListCommand {
+    fn of(parent: &str, command: &str) -> Option<ListCommand> {
         match (parent, command) {
-            (_, "jobs") => Some(Listed::Jobs),
-            (_, "tasks") => Some(Listed::Tasks),
-            (_, "queues") | ("queue", _) => Some(Listed::Queues),
-            (_, "workers") | ("worker", _) => Some(Listed::Workers),
-            ("limit", _) => Some(Listed::Limits),
+            (_, "jobs") => Some(ListCommand::Jobs),
+            (_, "tasks") => Some(ListCommand::Tasks),
+            (_, "queues") | ("queue", _) => Some(ListCommand::Queues),
+            (_, "workers") | ("worker", _) => Some(ListCommand::Workers),
+            ("limit", _) => Some(ListCommand::Limits),
             _ => None,
         }
     }
 
     fn columns(self) -> Vec<String> {
         let grid = match self {
-            Listed::Jobs => jobs_grid(&[]),
-            Listed::Tasks => tasks_grid(&[]),
-            Listed::Queues => queues_grid(&[]),
-            Listed::Workers => workers_grid(&[], false),
-            Listed::Limits => limits_grid(&[]),
+            ListCommand::Jobs => jobs_grid(&[]),
+            ListCommand::Tasks => tasks_grid(&[]),
+            ListCommand::Queues => queues_grid(&[]),
+            ListCommand::Workers => workers_grid(&[], false),
+            ListCommand::Limits => limits_grid(&[]),
         };
         grid.words()
     }
@@ -199,7 +199,7 @@ fn values_of(parent: &str, command: &str, arg: &Arg) -> Option<Values> {
         ("limit", "NAME") => Some(Values::Limits),
         ("user", "NAME") => Some(Values::Users),
         ("param", _) => Some(Values::Parameters),
-        ("sort", _) => Listed::of(parent, command).map(Values::Columns),
+        ("sort", _) => ListCommand::of(parent, command).map(Values::Columns),
         ("fail-fast", _) => Some(Values::Words(&["finish", "kill"])),
         _ => None,
     }
@@ -356,9 +356,9 @@ mod tests {
         assert_eq!(values(&["jobs"], "user"), Some(Values::Users));
         assert_eq!(values(&["run"], "worker"), Some(Values::Workers));
         assert_eq!(values(&["token", "revoke"], "id"), None);
-        assert_eq!(values(&["jobs"], "sort"), Some(Values::Columns(Listed::Jobs)));
-        assert_eq!(values(&["limit", "list"], "sort"), Some(Values::Columns(Listed::Limits)));
-        assert!(Listed::Limits.columns().contains(&"per-worker".to_owned()));
+        assert_eq!(values(&["jobs"], "sort"), Some(Values::Columns(ListCommand::Jobs)));
+        assert_eq!(values(&["limit", "list"], "sort"), Some(Values::Columns(ListCommand::Limits)));
+        assert!(ListCommand::Limits.columns().contains(&"per-worker".to_owned()));
         assert_eq!(values(&["run"], "fail_fast"), Some(Values::Words(&["finish", "kill"])));
     }
 

@@ -158,6 +158,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
             "licences",
             "load",
             "plan",
+            "profiles",
             "queues",
             "resources",
             "tags",

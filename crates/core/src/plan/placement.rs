@@ -556,29 +556,36 @@ pub(super) fn rank(
             consider(*id);
         }
     } else if request.class.targets.is_empty() {
-        let mut found = 0;
-        context.workers.index().candidates(request.class, wanted, &mut |id| {
-            let may = consider(id);
-            found += usize::from(may);
-            may
-        });
-        // The index goes by the memory that is left, so it has not named those that have room only because all wait there.
-        for id in context.workers.only_lending() {
-            if found >= wanted {
-                break;
-            }
-            let left = context.workers.get(id).map_or(0, Worker::memory_room);
-            if left < request.class.request.memory {
-                found += usize::from(consider(id));
-            }
-        }
+        consider_all(request.class, context.workers, wanted, &mut consider);
     } else {
         // A step names few workers.
         for worker in request.class.targets.iter().filter_map(|name| context.workers.by_name(name)) {
             consider(worker.record.id);
         }
     }
+    ranked.dedup_by_key(|(judged, ..)| judged.worker);
     Ranking { ranked: ranked.into_iter().map(|(ranked, ..)| ranked).collect(), held, looks }
+}
+
+/// Shows `consider` the workers that seem to have room for the class, until it has accepted as many as are `wanted`; one
+/// on which all tasks wait may come twice.
+fn consider_all(class: &Class, workers: &Workers, wanted: usize, consider: &mut dyn FnMut(WorkerId) -> bool) {
+    let mut found = 0;
+    workers.index().candidates(class, wanted, |id| {
+        let is_accepted = consider(id);
+        found += usize::from(is_accepted);
+        is_accepted
+    });
+    // The index goes by the memory that is left, so it has not named those that have room only because all wait there.
+    for id in workers.only_lending() {
+        if found >= wanted {
+            return;
+        }
+        let left = workers.get(id).map_or(0, Worker::memory_room);
+        if left < class.request.memory {
+            found += usize::from(consider(id));
+        }
+    }
 }
 
 /// The best of several steps for a worker that has room: the one with most points, then the first.
