@@ -968,6 +968,8 @@ export interface components {
             max_running?: number | null;
             /** @description The job's name, for people. */
             name: string;
+            /** @description Addresses that could not be told of its end so far; only where one job is asked for. */
+            notice_failures?: components["schemas"]["NoticeFailure"][];
             /** @description Addresses that are told when it has ended. */
             on_end?: components["schemas"]["OnEnd"][];
             /** @description The task that submitted it. */
@@ -1228,6 +1230,18 @@ export interface components {
              * @description Points of the worker that won.
              */
             winner_score: number;
+        };
+        /** @description An address that could not be told of a job's end so far. */
+        NoticeFailure: {
+            /** @description It is not tried any more. */
+            given_up?: boolean;
+            /**
+             * Format: int32
+             * @description How often it was tried since the server started.
+             */
+            tries: number;
+            /** @description Why the last try failed. It names the host, never the whole address. */
+            why: string;
         };
         /** @description An address that is told when a job has ended. */
         OnEnd: {
@@ -2356,6 +2370,12 @@ export interface components {
              */
             demand_cpus?: number;
             /**
+             * Format: int64
+             * @description With `latest_start_ms`, between which times it is predicted to start: where earlier tasks like those before it
+             *     took very different times.
+             */
+            earliest_start_ms?: number | null;
+            /**
              * Format: double
              * @description Cpus to which its queue's band and weight entitle it.
              */
@@ -2370,6 +2390,16 @@ export interface components {
              * @description Cpus that its queue holds there.
              */
             held_cpus?: number;
+            /**
+             * Format: int64
+             * @description See `earliest_start_ms`.
+             */
+            latest_start_ms?: number | null;
+            /**
+             * @description True if smaller tasks that come later may start first: they take room that is not enough for it, and no worker
+             *     is reserved for it.
+             */
+            may_be_overtaken?: boolean;
             /**
              * Format: double
              * @description Cpus of all workers that could run it.
