@@ -1,6 +1,6 @@
 // Who used how many cpu hours: rows by day, user and queue, summed as a person asks.
 
-import type { Series, Usage } from '../api/types';
+import type { Usage } from '../api/types';
 
 type UsageRow = Usage['rows'][number];
 
@@ -35,19 +35,6 @@ export function sumUsage(rows: readonly UsageRow[], by: readonly UsageKey[]): Us
     sums.set(key, sum);
   }
   return [...sums.values()].sort((a, b) => (b.day_ms ?? 0) - (a.day_ms ?? 0) || b.cpu_ms - a.cpu_ms);
-}
-
-/** Cpu milliseconds that each queue held over a series, the most first. A gap counts as nothing. */
-export function usageOfSeries(series: Pick<Series, 'step_ms' | 'queues'>): UsageSum[] {
-  return series.queues
-    .map((one) => ({
-      queue: one.queue,
-      cpu_ms: one.busy_cpus.reduce<number>((sum, busy) => sum + (busy ?? 0), 0) * series.step_ms,
-      tasks: 0,
-      failed: 0,
-    }))
-    .filter((one) => one.cpu_ms > 0)
-    .sort((a, b) => b.cpu_ms - a.cpu_ms);
 }
 
 /** Cpu hours, in at most four digits. */
