@@ -372,8 +372,9 @@ export function serverLoads(farm) {
       memory_pressure: worker.psi.memory,
       io_pressure: worker.id % 11 === 0 ? null : worker.psi.io,
       effective_load: ((worker.cpus - worker.free + 1) / worker.cpus) * (1 + worker.psi.cpu / 100),
-      accepting_jobs: worker.reason === null,
-      ...(worker.reason && { reason: worker.reason }),
+      accepting_jobs: worker.reason === null && worker.free > 0,
+      ...(worker.reason !== null && { reason: worker.reason }),
+      ...(worker.reason === null && worker.free === 0 && { reason: 'its cpus are all booked' }),
     })),
   };
 }

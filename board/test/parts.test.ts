@@ -10,7 +10,7 @@ import { actionsOf, mayReadSurely, mayRunFarm, maySteer, taskActionsOf } from '.
 import { holdingJobs } from '../src/lib/limits';
 import { placedBecause } from '../src/lib/placed';
 import { LETTERS, TASK_STATES } from '../src/lib/states';
-import { whereOf } from '../src/lib/task';
+import { etaOf, whereOf } from '../src/lib/task';
 import { queueChanges } from '../src/lib/queuechanges';
 import { turnsOf } from '../src/lib/turns';
 import { cpuHours, dayOf, sumUsage } from '../src/lib/usage';
@@ -146,6 +146,14 @@ describe('failures of a job', () => {
   });
 });
 
+describe('the expected end of a task', () => {
+  it('is told in seconds, late or not, and only while it runs', () => {
+    const at = (left: number) => etaOf({ state: 'running', expected_end_ms: 100_000 + left }, 100_000);
+    expect([61_000, 849, -849, -12_000].map(at)).toEqual(['1m 1s', 'now', 'now', '12s late']);
+    expect(etaOf({ state: 'ready', expected_end_ms: 1 }, 0)).toBe('');
+  });
+});
+
 describe('the expected end of a job', () => {
   const counts = { total: 100, waiting: 0, ready: 70, running: 10, succeeded: 18, failed: 2, canceled: 0, skipped: 0 };
   const eta = (changes: object, now = 20_000) => etaOfJob({ state: 'running', counts, created_ms: 0, ...changes }, now);
@@ -175,6 +183,7 @@ describe('usage', () => {
       ['ben', '2', 1, 0],
       ['ann', '1.5', 7, 1],
     ]);
+    expect([0, 9_000, 36_000].map(cpuHours)).toEqual(['0', '<0.01', '0.01']);
     expect(sumUsage(rows, ['queue']).map((one) => [one.queue, one.user])).toEqual([
       ['film', undefined],
       ['comp', undefined],

@@ -32,6 +32,7 @@ export function endOf(attempt: Attempt): string {
 export function etaOf(task: Pick<Task, 'state' | 'expected_end_ms'>, now: number): string {
   if (task.state !== 'running' || task.expected_end_ms == null) return '';
   const left = task.expected_end_ms - now;
+  if (Math.abs(left) < 1_000) return 'now';
   return left >= 0 ? duration(left) : `${duration(-left)} late`;
 }
 

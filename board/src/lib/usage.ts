@@ -40,6 +40,7 @@ export function sumUsage(rows: readonly UsageRow[], by: readonly UsageKey[]): Us
 /** Cpu hours, in at most four digits. */
 export function cpuHours(cpu_ms: number): string {
   const hours = cpu_ms / 3_600_000;
+  if (hours > 0 && hours < 0.005) return '<0.01';
   return hours.toLocaleString('en-GB', { maximumFractionDigits: hours < 10 ? 2 : hours < 100 ? 1 : 0 });
 }
 
