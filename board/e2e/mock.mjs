@@ -295,12 +295,15 @@ await part('the settings of a queue are edited on its page', async (page) => {
   await page.getByText('ann, ben').waitFor();
 });
 
-await part('limits tell who uses them, and are edited', async (page) => {
+await part('limits tell who holds them, and are edited', async (page) => {
+  // The queue of the highest band is served first.
+  const job = Object.assign(farm.submit(0, 600), { queue: 'vip', name: 'holds maya' });
+  job.steps[0].limits = ['maya'];
   await page.goto(`${base}/limits`);
+  const held = page.getByRole('row').filter({ hasText: 'maya' });
+  await held.getByRole('link', { name: 'holds maya' }).waitFor();
+  farm.act(job, 'cancel');
   const row = page.getByRole('row').filter({ hasText: 'nuke' });
-  await row.waitFor();
-  // Some task holds one by and by, and the row then names its job.
-  await page.getByRole('row').filter({ hasText: 'maya' }).getByRole('link').first().waitFor();
   await row.getByRole('button', { name: 'Edit…' }).click();
   await page.getByLabel('Tasks that may hold it').fill('12');
   await page.getByRole('dialog').getByRole('button', { name: 'Save', exact: true }).click();
