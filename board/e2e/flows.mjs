@@ -88,13 +88,6 @@ export async function resumeQueue(page, base, queue) {
   await queueRow(page, queue).getByRole('button', { name: 'Pause…' }).waitFor();
 }
 
-export async function weighQueue(page, base, queue, weight) {
-  await page.goto(`${base}/queues`);
-  await queueRow(page, queue).getByRole('button', { name: 'Weight…' }).click();
-  await confirm(page, 'Set', weight);
-  await queueRow(page, queue).getByText(String(weight), { exact: true }).first().waitFor();
-}
-
 /** Changes settings of a queue on its page: values by the label of their field. */
 export async function editQueue(page, base, queue, values) {
   await page.goto(`${base}/queues/${encodeURIComponent(queue)}`);

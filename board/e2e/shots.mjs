@@ -12,12 +12,17 @@ const film = process.env.JOB ?? mock?.farm.jobs.find((job) => job.name.startsWit
 const waiting = process.env.WAITING ?? `${mock?.farm.jobs.find((job) => job.impossible).id}`;
 const failed =
   process.env.FAILED ?? mock?.farm.jobs.find((job) => job.state === 'failed' && job.counts[5] > 5)?.id ?? film;
+const single = mock?.farm.jobs.find((job) => job.state === 'failed' && job.states.length === 1)?.id ?? failed;
 const VIEWS = {
   overview: '/',
   jobs: '/jobs',
   job: `/jobs/${film}?task=3`,
   timeline: `/jobs/${film}?tab=timeline`,
   failed: `/jobs/${failed}`,
+  'failed-task': `/jobs/${failed}?state=failed&task=0`,
+  'failed-log': `/jobs/${failed}?tab=log`,
+  'failed-why': `/jobs/${failed}/why`,
+  single: `/jobs/${single}`,
   steps: `/jobs/${film}?tab=steps`,
   log: `/jobs/${film}?tab=log&task=3`,
   details: `/jobs/${film}?tab=details`,

@@ -77,7 +77,8 @@ export function taskJson(farm, job, index, whole = false) {
   let task = job.tasks.get(index);
   if (!task && code > RUNNING && code < 7) task = made(farm, job, index);
   const attempt = task ? attemptJson(job, { ...task, index }, code) : { attempt: 0 };
-  const message = code === 5 && index % 5 === 0 ? { message: 'texture harbour_<b>wall</b>.exr is missing' } : {};
+  const said = code === 5 && index % 5 === 0 ? { message: 'texture harbour_<b>wall</b>.exr is missing' } : {};
+  const ended = { ...said, ...attempt };
   return {
     id: `${job.id}.${index}`,
     job: job.id,
@@ -85,8 +86,8 @@ export function taskJson(farm, job, index, whole = false) {
     step: step.name,
     value: String(index - step.first_task + 1),
     state: STATES[code],
-    ...message,
-    ...attempt,
+    ...ended,
+    ...(code === 5 && { failure: failureJson(job, index, ended, whole) }),
     ...(code === RUNNING && {
       progress: Math.min(99, (100 * (farm.now - task.started_ms)) / (task.until - task.started_ms)),
       status: 'rendering tiles',
@@ -136,35 +137,38 @@ const ADVICE = {
   not_started: 'share the directory with the worker, or name another one with --cwd',
 };
 
+/** How a failed task failed; `whole` adds what it wrote last. */
+function failureJson(job, index, { end, message }, whole) {
+  const isStart = end === 'not_started';
+  return {
+    cause: CAUSES[end],
+    summary: isStart ? `not started: ${message}` : SUMMARIES[end],
+    ...(!isStart && message && { message }),
+    ...(ADVICE[end] && { advice: ADVICE[end] }),
+    ...(whole && { stderr: isStart ? [] : logText(job, index, 'stderr').trimEnd().split('\n') }),
+  };
+}
+
 /** Failed tasks by cause. */
 export function failures(farm, job) {
   const groups = new Map();
   job.states.forEach((code, index) => {
     if (code !== 5) return;
-    const task = taskJson(farm, job, index);
-    const group = groups.get(task.end) ?? {
-      cause: CAUSES[task.end],
-      summary: task.end === 'not_started' ? `not started: ${task.message}` : SUMMARIES[task.end],
+    const { id, step, value, attempt, worker, end, failure } = taskJson(farm, job, index, true);
+    const group = groups.get(end) ?? {
+      cause: failure.cause,
+      summary: failure.summary,
       tasks: 0,
       task_examples: [],
       workers: 0,
       worker_examples: [],
-      first: {
-        task: task.id,
-        step: task.step,
-        value: task.value,
-        attempt: task.attempt,
-        worker: task.worker,
-        ...(task.end === 'exited' && task.message && { message: task.message }),
-        ...(ADVICE[task.end] && { advice: ADVICE[task.end] }),
-        stderr: task.end === 'not_started' ? [] : logText(job, index, 'stderr').trimEnd().split('\n'),
-      },
+      first: { task: id, step, value, attempt, worker, ...failure },
     };
     group.tasks += 1;
-    if (group.task_examples.length < 5) group.task_examples.push(task.id);
-    if (!group.worker_examples.includes(task.worker)) group.worker_examples.push(task.worker);
+    if (group.task_examples.length < 5) group.task_examples.push(id);
+    if (!group.worker_examples.includes(worker)) group.worker_examples.push(worker);
     group.workers = group.worker_examples.length;
-    groups.set(task.end, group);
+    groups.set(end, group);
   });
   const all = [...groups.values()].sort((a, b) => b.tasks - a.tasks);
   return { job: job.id, failed: all.reduce((sum, group) => sum + group.tasks, 0), groups: all };
@@ -314,13 +318,18 @@ export function queueJson(farm, queue) {
   };
 }
 
-export function limitJson(farm, limit) {
-  const running = farm.workers.flatMap((worker) => [...worker.tasks]);
-  const used = running.filter((id) => {
-    const [job, index] = id.split('.').map(Number);
-    return farm.stepOf(farm.jobs[job - 1], index).limits?.includes(limit.name);
-  }).length;
-  return { ...limit, used };
+/** Tasks that a limit names as its holders. */
+const HOLDERS_MAX = 20;
+
+/** A limit; `whole` names the tasks that hold it. */
+export function limitJson(farm, limit, whole = false) {
+  const holders = farm.workers.flatMap((worker) =>
+    [...worker.tasks]
+      .map((task) => ({ task, job: farm.jobs[task.split('.')[0] - 1], index: Number(task.split('.')[1]) }))
+      .filter(({ job, index }) => farm.stepOf(job, index).limits?.includes(limit.name))
+      .map(({ task, job }) => ({ task, user: job.user, worker: worker.name })),
+  );
+  return { ...limit, used: holders.length, ...(whole && { holders: holders.slice(0, HOLDERS_MAX) }) };
 }
 
 export function boardWorkers(farm) {
@@ -363,8 +372,9 @@ export function serverLoads(farm) {
       memory_pressure: worker.psi.memory,
       io_pressure: worker.id % 11 === 0 ? null : worker.psi.io,
       effective_load: ((worker.cpus - worker.free + 1) / worker.cpus) * (1 + worker.psi.cpu / 100),
-      accepting_jobs: worker.reason === null,
-      ...(worker.reason && { reason: worker.reason }),
+      accepting_jobs: worker.reason === null && worker.free > 0,
+      ...(worker.reason !== null && { reason: worker.reason }),
+      ...(worker.reason === null && worker.free === 0 && { reason: 'its cpus are all booked' }),
     })),
   };
 }

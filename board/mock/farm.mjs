@@ -100,6 +100,8 @@ export class Farm {
       { name: 'nuke', max: 8 },
       { name: 'uplink', per_worker: 2 },
     ];
+    /** How many of each limit are taken. */
+    this.taken = new Map(this.limits.map((limit) => [limit.name, 0]));
   }
 
   makeWorkers() {
@@ -144,6 +146,12 @@ export class Farm {
     if (this.size.big > 0) this.submit(0, this.size.big);
     const film = this.submit(0, this.mode === 'small' ? 1200 : 5000, true);
     film.name = 'film: shots of the harbour';
+    // A typical job that failed: one task.
+    const single = this.submit(20, 1);
+    single.state = 'failed';
+    single.states[0] = FAILED;
+    single.counts = single.counts.map((_n, code) => Number(code === FAILED));
+    single.ended_ms = single.created_ms + 38_000;
     const held = this.submit(0, 80);
     held.state = 'held';
     const impossible = this.submit(0, 3);
@@ -257,6 +265,7 @@ export class Farm {
     task.worker.ended += 1;
     queue.running -= 1;
     queue.running_cpus -= step.resources.cpus;
+    this.take(step, -1);
     queue.charged += step.resources.cpus * (this.now - task.started_ms);
     if (code === FAILED) task.worker.failed += 1;
     this.set(job, index, code);
@@ -266,6 +275,18 @@ export class Farm {
     if (code === SUCCEEDED) this.unblock(job, index);
     // A large job keeps what its latest tasks did; the others are made up when they are asked for.
     if (job.tasks.size > 20_000) job.tasks.delete(job.tasks.keys().next().value);
+  }
+
+  /** Takes, or gives back, one of each limit of a step. */
+  take(step, by) {
+    for (const name of step.limits ?? []) this.taken.set(name, this.taken.get(name) + by);
+  }
+
+  /** True if a limit of the step has none left. */
+  isTaken(step) {
+    return this.limits.some(
+      ({ name, max }) => max != null && step.limits?.includes(name) && this.taken.get(name) >= max,
+    );
   }
 
   /** What depends on a task that succeeded may start. */
@@ -309,6 +330,10 @@ export class Farm {
           job.next += 1;
           if (job.states[index] !== READY) continue;
           const step = this.stepOf(job, index);
+          if (this.isTaken(step)) {
+            job.next -= 1;
+            break;
+          }
           const at = Math.floor(this.random() * free.length);
           const worker = free[at];
           if (worker.free < step.resources.cpus) {
@@ -331,6 +356,7 @@ export class Farm {
     queue.booked += 1;
     queue.running += 1;
     queue.running_cpus += step.resources.cpus;
+    this.take(step, 1);
     job.tasks.set(index, {
       worker,
       attempt: (before?.attempt ?? 0) + 1,

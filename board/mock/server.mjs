@@ -242,6 +242,13 @@ function read(state, request, response, path, query, caller) {
     if (caller.role !== 'admin') throw new Refusal(403, 'forbidden', 'tokens are for administrators');
     return reply({ items: farm.tokens.filter((token) => token.user.includes(query.get('user') ?? '')) });
   }
+  if (first === 'limits' && second) {
+    const limit = found(
+      farm.limits.find((one) => one.name === second),
+      `limit ${second}`,
+    );
+    return reply(answers.limitJson(farm, limit, true));
+  }
   if (first === 'limits') return reply({ items: farm.limits.map((limit) => answers.limitJson(farm, limit)) });
   if (first === 'queues') {
     if (second) return reply(answers.queueJson(farm, found(farm.queueOf.get(second), `queue ${second}`)));

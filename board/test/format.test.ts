@@ -30,7 +30,7 @@ describe('numbers', () => {
 
   it('signs points, and shows small parts of a hundred', () => {
     expect([12.34, -0.5, 0].map(points)).toEqual(['+12.3', '−0.5', '0.0']);
-    expect([0, 0.004, 0.5, 1].map(percent)).toEqual(['0%', '0.4%', '50%', '100%']);
+    expect([0, 0.0003, 0.004, 0.5, 1].map(percent)).toEqual(['0%', '<0.1%', '0.4%', '50%', '100%']);
     expect([plural(1, 'task'), plural(2, 'task'), plural(0, 'entry', 'entries')]).toEqual([
       '1 task',
       '2 tasks',

@@ -1,19 +1,19 @@
 import { describe, expect, it } from 'vitest';
-import type { Job, Task } from '../src/api/types';
+import type { FailureGroup, Job } from '../src/api/types';
 import { toCsv } from '../src/lib/csv';
 import { etaOfJob } from '../src/lib/eta';
 import { groupExpensive } from '../src/lib/expensive';
-import { failureOf, groupFailures, lastLines, whereOf } from '../src/lib/failures';
 import { place } from '../src/lib/graph';
 import { HUES, Hues } from '../src/lib/hues';
 import { lanes, ticks } from '../src/lib/lanes';
 import { actionsOf, mayReadSurely, mayRunFarm, maySteer, taskActionsOf } from '../src/lib/rights';
-import { holdersOf } from '../src/lib/limits';
+import { holdingJobs } from '../src/lib/limits';
 import { placedBecause } from '../src/lib/placed';
 import { LETTERS, TASK_STATES } from '../src/lib/states';
+import { etaOf, whereOf } from '../src/lib/task';
 import { queueChanges } from '../src/lib/queuechanges';
 import { turnsOf } from '../src/lib/turns';
-import { cpuHours, dayOf, sumUsage, usageOfSeries } from '../src/lib/usage';
+import { cpuHours, dayOf, sumUsage } from '../src/lib/usage';
 
 describe('tables as files', () => {
   it('quote what must be quoted, and defuse formulas', () => {
@@ -138,48 +138,19 @@ describe('the actions of a task', () => {
 });
 
 describe('failures of a job', () => {
-  const task = (index: number, more: Partial<Task>): Task =>
-    ({
-      id: `7.${index}`,
-      job: 7,
-      index,
-      step: 'main',
-      state: 'failed',
-      attempt: 1,
-      worker: `box${index % 2}`,
-      ...more,
-    }) as Task;
-
-  it('are grouped by cause, the most frequent first, with what the first of them said', () => {
-    const exit = (index: number) => task(index, { end: 'exited', exit_code: 4, message: `frame ${index} is missing` });
-    const found = groupFailures(7, [task(0, { end: 'oom' }), exit(1), exit(2), exit(3)], 6);
-    expect(found.groups.map((group) => [group.summary, group.tasks, group.workers, group.task_examples])).toEqual([
-      ['exit code 4', 3, 2, ['7.1', '7.2', '7.3']],
-      ['out of memory', 1, 1, ['7.0']],
-    ]);
-    expect(found.groups[0]!.first.message).toBe('frame 1 is missing');
-    expect(found.not_looked_at).toBe(2);
-    expect(found.groups.map(whereOf)).toEqual(['first on box1, on 2 workers', 'on box0']);
+  it('say where they were, the first worker first', () => {
+    const group = (worker: string | null, workers: number) =>
+      ({ first: { worker }, workers }) as unknown as FailureGroup;
+    const groups = [group('box1', 2), group('box0', 1), group(null, 1)];
+    expect(groups.map(whereOf)).toEqual(['first on box1, on 2 workers', 'on box0', '']);
   });
+});
 
-  it('before a start are told apart by their messages', () => {
-    const apart = ['no /a', 'no /b', 'no /a'].map((message, i) => task(i, { end: 'not_started', message }));
-    expect(groupFailures(7, apart, 3).groups.map((group) => [group.summary, group.tasks])).toEqual([
-      ['not started: no /a', 2],
-      ['not started: no /b', 1],
-    ]);
-  });
-
-  it('of one task are told in the words of the server, where it has some', () => {
-    const failed = task(0, { end: 'exited', exit_code: 4, message: 'no film' });
-    expect(failureOf(failed)).toEqual({ summary: 'exit code 4', message: 'no film' });
-    const failure = { summary: 'out of memory', advice: 'give it more' };
-    expect(failureOf({ ...failed, failure } as Task)).toEqual(failure);
-  });
-
-  it('end in the last lines that say something, as a terminal shows them', () => {
-    expect(lastLines('one\n\u001b[31mred\u001b[0m\n\n10%\r99%\r\n', 2)).toEqual(['red', '99%']);
-    expect(lastLines('', 3)).toEqual([]);
+describe('the expected end of a task', () => {
+  it('is told in seconds, late or not, and only while it runs', () => {
+    const at = (left: number) => etaOf({ state: 'running', expected_end_ms: 100_000 + left }, 100_000);
+    expect([61_000, 849, -849, -12_000].map(at)).toEqual(['1m 1s', 'now', 'now', '12s late']);
+    expect(etaOf({ state: 'ready', expected_end_ms: 1 }, 0)).toBe('');
   });
 });
 
@@ -212,22 +183,12 @@ describe('usage', () => {
       ['ben', '2', 1, 0],
       ['ann', '1.5', 7, 1],
     ]);
+    expect([0, 9_000, 36_000].map(cpuHours)).toEqual(['0', '<0.01', '0.01']);
     expect(sumUsage(rows, ['queue']).map((one) => [one.queue, one.user])).toEqual([
       ['film', undefined],
       ['comp', undefined],
     ]);
     expect(sumUsage(rows, ['day']).map((one) => dayOf(one.day_ms!))).toEqual(['1970-01-02', '1970-01-01']);
-  });
-
-  it('of queues is known of a series, too; a gap counts as nothing', () => {
-    const series = {
-      step_ms: 1_800_000,
-      queues: [
-        { queue: 'film', busy_cpus: [2, null, 4], entitled_cpus: [] },
-        { queue: 'idle', busy_cpus: [null, 0], entitled_cpus: [] },
-      ],
-    };
-    expect(usageOfSeries(series).map((one) => [one.queue, cpuHours(one.cpu_ms)])).toEqual([['film', '3']]);
   });
 
   it('of the costliest attempts is grouped by job, queue and user', () => {
@@ -303,14 +264,14 @@ describe('what changes of a queue', () => {
   });
 });
 
-describe('the jobs of a limit', () => {
-  it('are those whose steps name it, those with most running tasks first', () => {
-    const job = (id: number, running: number, limits: string[]) =>
-      ({ id, counts: { running }, steps: [{ limits }, { limits }] }) as unknown as Job;
-    const holders = holdersOf([job(1, 2, ['maya']), job(2, 5, ['maya', 'nuke']), job(3, 1, [])]);
-    expect([...holders].map(([limit, jobs]) => [limit, jobs.map((one) => one.id)])).toEqual([
-      ['maya', [2, 1]],
-      ['nuke', [2]],
+describe('the holders of a limit', () => {
+  it('stand by job, the job with most of them first', () => {
+    const holder = (task: string, user: string) => ({ task, user, worker: 'box1' });
+    const jobs = holdingJobs([holder('2.0', 'ben'), holder('7.4', 'ann'), holder('7.5', 'ann'), holder('3.1', 'cleo')]);
+    expect(jobs.map((one) => [one.job, one.user, one.tasks.map(({ task }) => task)])).toEqual([
+      [7, 'ann', ['7.4', '7.5']],
+      [2, 'ben', ['2.0']],
+      [3, 'cleo', ['3.1']],
     ]);
   });
 });

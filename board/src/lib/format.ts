@@ -53,6 +53,7 @@ export function points(n: Maybe): string {
 export function percent(part: Maybe): string {
   if (part == null) return UNKNOWN;
   const value = part * 100;
+  if (value > 0 && value < 0.05) return '<0.1%';
   return `${value > 0 && value < 9.95 ? ONE.format(value) : WHOLE.format(value)}%`;
 }
 

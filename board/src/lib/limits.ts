@@ -1,20 +1,28 @@
-// Who uses a limit. The server tells how many of it are taken, and jobs tell which limits their tasks hold.
+// Who holds a limit: its tasks, of which the server names the first, by job.
 
-import type { Job, Limit } from '../api/types';
+import type { Limit } from '../api/types';
 import { count } from './format';
+import { splitTask } from './route';
 
-/** The active jobs of each limit, those with most running tasks first. */
-export function holdersOf(jobs: readonly Job[]): Map<string, Job[]> {
-  const holders = new Map<string, Job[]>();
-  for (const job of jobs) {
-    for (const limit of new Set(job.steps.flatMap((step) => step.limits ?? []))) {
-      const known = holders.get(limit);
-      if (known) known.push(job);
-      else holders.set(limit, [job]);
-    }
+type Holder = NonNullable<Limit['holders']>[number];
+
+/** The tasks of a job that hold a limit. */
+export interface HoldingJob {
+  job: number;
+  user: string;
+  tasks: Holder[];
+}
+
+/** The jobs whose tasks hold a limit, those with most of these tasks first. */
+export function holdingJobs(holders: readonly Holder[]): HoldingJob[] {
+  const jobs = new Map<number, HoldingJob>();
+  for (const holder of holders) {
+    const job = Number(splitTask(holder.task).job);
+    const known = jobs.get(job);
+    if (known) known.tasks.push(holder);
+    else jobs.set(job, { job, user: holder.user, tasks: [holder] });
   }
-  for (const some of holders.values()) some.sort((a, b) => b.counts.running - a.counts.running || a.id - b.id);
-  return holders;
+  return [...jobs.values()].sort((a, b) => b.tasks.length - a.tasks.length || a.job - b.job);
 }
 
 /** Tasks that may hold a limit at a time; without a number any may. */

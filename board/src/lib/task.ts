@@ -1,7 +1,7 @@
 // What became of an attempt, in a few words.
 
-import type { Attempt, Job, Step, Task } from '../api/types';
-import { bytes, cpus, duration } from './format';
+import type { Attempt, FailureGroup, Job, Step, Task } from '../api/types';
+import { bytes, cpus, duration, plural } from './format';
 
 /** How an attempt ended; empty while it has not, and if it simply succeeded. */
 export function endOf(attempt: Attempt): string {
@@ -32,7 +32,15 @@ export function endOf(attempt: Attempt): string {
 export function etaOf(task: Pick<Task, 'state' | 'expected_end_ms'>, now: number): string {
   if (task.state !== 'running' || task.expected_end_ms == null) return '';
   const left = task.expected_end_ms - now;
+  if (Math.abs(left) < 1_000) return 'now';
   return left >= 0 ? duration(left) : `${duration(-left)} late`;
+}
+
+/** Where the failed tasks of a cause ran, such as `on box2`, or `first on box2, on 5 workers`. */
+export function whereOf(group: Pick<FailureGroup, 'first' | 'workers'>): string {
+  const first = group.first.worker;
+  if (!first) return '';
+  return group.workers > 1 ? `first on ${first}, on ${plural(group.workers, 'worker')}` : `on ${first}`;
 }
 
 /** A cause of failures, as the history counts them. */
@@ -47,14 +55,18 @@ export function stepOf(job: Pick<Job, 'steps'>, index: number): Step | undefined
   return job.steps.find((step) => index >= step.first_task && index < step.first_task + step.tasks);
 }
 
-/** What each task of a step books and may use. */
-export function needsOf(step: Step): string {
-  const { cpus: n, memory, gpus } = step.resources;
+/** What each task of a step books. */
+export function bookedBy({ resources: { cpus: n, memory, gpus } }: Step): string {
   const parts = [
     n ? `${cpus(n)} ${n === 1 ? 'cpu' : 'cpus'}` : '',
     memory ? bytes(memory) : '',
-    gpus ? `${gpus} ${gpus === 1 ? 'gpu' : 'gpus'}` : '',
-    step.time_limit_ms ? `at most ${duration(step.time_limit_ms)}` : '',
+    gpus ? plural(gpus, 'gpu') : '',
   ];
   return parts.filter((part) => part !== '').join(', ');
+}
+
+/** What each task of a step books and may use. */
+export function needsOf(step: Step): string {
+  const time = step.time_limit_ms ? `at most ${duration(step.time_limit_ms)}` : '';
+  return [bookedBy(step), time].filter((part) => part !== '').join(', ');
 }

@@ -1,6 +1,6 @@
 // Who used how many cpu hours: rows by day, user and queue, summed as a person asks.
 
-import type { Series, Usage } from '../api/types';
+import type { Usage } from '../api/types';
 
 type UsageRow = Usage['rows'][number];
 
@@ -37,22 +37,10 @@ export function sumUsage(rows: readonly UsageRow[], by: readonly UsageKey[]): Us
   return [...sums.values()].sort((a, b) => (b.day_ms ?? 0) - (a.day_ms ?? 0) || b.cpu_ms - a.cpu_ms);
 }
 
-/** Cpu milliseconds that each queue held over a series, the most first. A gap counts as nothing. */
-export function usageOfSeries(series: Pick<Series, 'step_ms' | 'queues'>): UsageSum[] {
-  return series.queues
-    .map((one) => ({
-      queue: one.queue,
-      cpu_ms: one.busy_cpus.reduce<number>((sum, busy) => sum + (busy ?? 0), 0) * series.step_ms,
-      tasks: 0,
-      failed: 0,
-    }))
-    .filter((one) => one.cpu_ms > 0)
-    .sort((a, b) => b.cpu_ms - a.cpu_ms);
-}
-
 /** Cpu hours, in at most four digits. */
 export function cpuHours(cpu_ms: number): string {
   const hours = cpu_ms / 3_600_000;
+  if (hours > 0 && hours < 0.005) return '<0.01';
   return hours.toLocaleString('en-GB', { maximumFractionDigits: hours < 10 ? 2 : hours < 100 ? 1 : 0 });
 }
 

@@ -191,28 +191,8 @@ export function resumeQueue(queue: Queue, after: After): void {
   });
 }
 
-/** The most weight of a queue, and of a user inside one. */
+/** The most weight of a queue. */
 const WEIGHT_MAX = 10_000;
-
-const WEIGHT: Omit<Field, 'value'> = {
-  label: `Weight, 1 to ${WEIGHT_MAX}`,
-  kind: 'number',
-  min: 1,
-  max: WEIGHT_MAX,
-  required: true,
-};
-
-/** Asks for the weight of a queue. */
-export function weighQueue(queue: Queue, after: After): void {
-  ask.about({
-    title: `Set the weight of queue ${queue.name}?`,
-    text: 'Queues of a band that want more than there is share it in proportion to their weights.',
-    verb: 'Set',
-    fields: [{ ...WEIGHT, value: String(queue.weight) }],
-    run: (weight) => setQueue(queue.name, { weight: Number(weight) }, after),
-    done: `Queue ${queue.name} has a new weight`,
-  });
-}
 
 /** Asks for the settings of a queue; only those that differ are sent. */
 export function editQueue(queue: Queue, after: After): void {
@@ -239,7 +219,15 @@ export function editQueue(queue: Queue, after: After): void {
         required: true,
         note: 'A higher band is served first, whatever the weights.',
       },
-      { ...WEIGHT, value: before[1]!, note: 'Against the other queues of its band.' },
+      {
+        label: `Weight, 1 to ${WEIGHT_MAX}`,
+        kind: 'number',
+        value: before[1]!,
+        min: 1,
+        max: WEIGHT_MAX,
+        required: true,
+        note: 'Against the other queues of its band.',
+      },
       { label: 'Quota in cpus', kind: 'number', value: before[2]!, min: 0, step: 'any', note: 'Empty: no quota.' },
       {
         label: 'Burst in cpus',
