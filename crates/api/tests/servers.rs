@@ -153,7 +153,8 @@ fn an_answer_that_is_lost_is_asked_for_again_where_that_does_no_harm() {
             assert!(matches!(ask(verb), Err(ClientError::NoneAnswers(_))), "{verb}");
         }
         assert_eq!(well.lines().len(), 3);
-        let unsure = ask("retry").unwrap_err();
+        let asks = client(&[&lost.address, &well.address]);
+        let unsure = run(async move { task_sets::retry(&asks, 5, None, false).await.unwrap_err() });
         assert!(matches!(&unsure, ClientError::Unsure { .. }), "{unsure}");
         assert!(unsure.to_string().contains(&lost.address), "{unsure}");
         assert!(!unsure.is_temporary(), "it is not made again");
