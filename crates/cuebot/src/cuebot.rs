@@ -1,5 +1,6 @@
 //! What calls share: the tables, the hosts, and transactions that run again when two of them waited for each other.
 
+use crate::attempts::Attempts;
 use crate::ended::EndedProcs;
 use crate::hosts::HostCalls;
 use crate::networks::Network;
@@ -10,10 +11,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio_postgres::Transaction;
-
-/// How often a transaction is tried. The triggers of OpenCue's schema lock the rows of counters in an order that
-/// depends on the frame, so that completions of two layers of a job can wait for each other.
-const ATTEMPTS_MAX: u32 = 8;
 
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 't>>;
 
@@ -79,18 +76,30 @@ impl Cuebot {
         D: Send + Sync,
         T: Send,
     {
-        let mut attempt = 1;
+        let mut attempts = Attempts::default();
         loop {
-            let mut client = self.pool.get().await?;
-            let transaction = client.transaction().await?;
-            let done = match work(&transaction, &given).await {
-                Ok(value) => transaction.commit().await.map(|()| value).map_err(CallError::from),
-                Err(error) => Err(error),
-            };
-            match done {
-                Err(error) if error.is_conflict() && attempt < ATTEMPTS_MAX => attempt += 1,
+            match self.attempt(&given, &work).await {
+                Err(error) if error.is_conflict() => {
+                    if !attempts.again().await {
+                        return Err(error);
+                    }
+                }
                 done => return done,
             }
         }
+    }
+
+    /// One attempt. Its connection is free again before a pause begins.
+    async fn attempt<D, T, F>(&self, given: &D, work: &F) -> Result<T, CallError>
+    where
+        F: for<'t> Fn(&'t Transaction<'_>, &'t D) -> Work<'t, T> + Send + Sync,
+        D: Send + Sync,
+        T: Send,
+    {
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        let value = work(&transaction, given).await?;
+        transaction.commit().await?;
+        Ok(value)
     }
 }

@@ -3,6 +3,7 @@
 //! OpenCue's tables are the only truth. Each call is one transaction, or one query, and nothing is kept between
 //! calls. The crate calls no host itself: what it asks of hosts goes through [`HostCalls`].
 
+mod attempts;
 mod calls;
 mod cuebot;
 mod depends;
@@ -12,6 +13,7 @@ pub mod frames;
 pub mod generated;
 mod hosts;
 mod launch;
+mod locks;
 pub mod names;
 mod networks;
 mod procs;
@@ -25,8 +27,10 @@ mod trouble;
 mod upkeep;
 pub mod verdict;
 
+pub use attempts::Attempts;
 pub use cuebot::{Cuebot, Settings};
 pub use hosts::{Amounts, FrameRun, HostCalls, Victim};
+pub use locks::lock_jobs;
 pub use networks::{NETWORKS_MAX, Network};
 pub use procs::RELEASE_PROCS;
 pub use report::{Completion, HOST_SYSTEM_KIB};

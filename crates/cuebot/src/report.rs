@@ -8,6 +8,8 @@ use crate::cuebot::Cuebot;
 use crate::generated::report::{self as wire, FrameCompleteReport, RenderHost};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
+use crate::verdict::EXIT_CLEARED;
+use host::Differing;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -65,9 +67,8 @@ async fn started(cuebot: Arc<Cuebot>, ask: wire::RqdReportRqdStartupRequest) -> 
     refuse_for_worker(&cuebot, &host.name)?;
     let name = host.name.clone();
     let known = host::Known::read(host, report.core_info)?;
-    let runs = cuebot.transact(known, |tx, known| Box::pin(host::started(tx, known))).await?;
-    cuebot.hosts.ask_survivors(name, runs);
-    Ok(())
+    let differing = cuebot.transact(known, |tx, known| Box::pin(host::started(tx, known))).await?;
+    settle(&cuebot, name, differing).await
 }
 
 async fn status(cuebot: Arc<Cuebot>, ask: wire::RqdReportStatusRequest) -> Result<(), CallError> {
@@ -80,9 +81,16 @@ async fn status(cuebot: Arc<Cuebot>, ask: wire::RqdReportStatusRequest) -> Resul
         return Err(CallError::Value(format!("a host reports more than {} frames", host::FRAMES_MAX)));
     }
     let given = (known, report.frames, &cuebot.ended);
-    let strays = cuebot
+    let differing = cuebot
         .transact(given, |tx, (known, frames, ended)| Box::pin(host::status(tx, known, frames, ended)))
         .await?;
+    settle(&cuebot, name, differing).await
+}
+
+/// Settles what a host and the tables say differently. What waits for locks of jobs comes after the report's own
+/// transaction, which holds the host.
+async fn settle(cuebot: &Cuebot, name: String, differing: Differing) -> Result<(), CallError> {
+    let Differing { strays, missed, freed } = differing;
     if !strays.is_empty() {
         if let Some(left_out) = cuebot.stray_reports.tell(Instant::now()) {
             let frames = strays.len();
@@ -93,7 +101,11 @@ async fn status(cuebot: Arc<Cuebot>, ask: wire::RqdReportStatusRequest) -> Resul
                 "a host runs frames that it does not hold; they end there"
             );
         }
-        cuebot.hosts.end_strays(name, strays);
+        cuebot.hosts.end_strays(name.clone(), strays);
+    }
+    cuebot.hosts.ask_about(name, missed);
+    for proc_id in freed {
+        cuebot.clear(&proc_id, EXIT_CLEARED).await?;
     }
     Ok(())
 }

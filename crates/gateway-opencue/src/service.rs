@@ -5,7 +5,7 @@ use crate::checkup::{checkup, missing_column};
 use crate::dial::Dialer;
 use crate::finding::Finding;
 use crate::scheduler::config::{BoardSettings, Config, CuebotSettings, DatabaseSettings};
-use crate::scheduler::{Instance, Launcher, LayerReasons, PassError, Preview, metrics};
+use crate::scheduler::{Instance, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
 use crate::workers::{NoServer, Workers};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
@@ -166,7 +166,7 @@ impl Service {
             if let Some(workers) = self.workers {
                 serving.spawn(workers.follow(cuebot.clone(), self.instance.launcher().shared_faults()));
             }
-            serving.spawn(upkeep(cuebot, self.instance.launcher()));
+            serving.spawn(upkeep(cuebot));
         }
         if let Some(listener) = self.metrics {
             let routes = metrics::routes(self.instance.metrics());
@@ -218,29 +218,11 @@ pub async fn check_database(config: &Config, dialer: &Dialer) -> Result<Vec<Find
 }
 
 /// Does Cuebot's upkeep from time to time, until it is dropped.
-async fn upkeep(cuebot: Arc<Cuebot>, launcher: Launcher) -> std::io::Result<()> {
+async fn upkeep(cuebot: Arc<Cuebot>) -> std::io::Result<()> {
     loop {
         tokio::time::sleep(UPKEEP_TIME).await;
         if let Err(error) = cuebot.clear_silent_hosts().await {
             tracing::warn!("{error}");
-        }
-        if let Err(error) = cuebot.clear_freed_procs().await {
-            tracing::warn!("{error}");
-        }
-        match cuebot.lost_frames().await {
-            Ok(lost) => {
-                for (host, run) in lost {
-                    let frame = run.frame.clone();
-                    if launcher.undo(host.clone(), run) {
-                        tracing::warn!(
-                            host,
-                            frame,
-                            "a host has not told of a frame for five minutes; it waits again"
-                        );
-                    }
-                }
-            }
-            Err(error) => tracing::warn!("{error}"),
         }
     }
 }

@@ -600,10 +600,12 @@ pub const OPENCUE_EDGES: [(&str, &[&str]); 12] = [
 ];
 
 /// The modules of Cuebot's calls that each of its modules may use. There is no circle.
-pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
+pub const CUEBOT_EDGES: [(&str, &[&str]); 23] = [
+    ("attempts", &[]),
     ("frames", &[]),
     ("generated", &[]),
     ("hosts", &[]),
+    ("locks", &[]),
     ("names", &[]),
     ("networks", &[]),
     ("schema", &[]),
@@ -612,10 +614,10 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
     ("ended", &["names"]),
     ("spec", &["frames", "generated", "names"]),
     ("trouble", &["frames", "names", "spec"]),
-    ("cuebot", &["ended", "hosts", "networks", "seldom", "trouble"]),
-    ("depends", &["frames", "generated", "spec", "trouble"]),
+    ("cuebot", &["attempts", "ended", "hosts", "networks", "seldom", "trouble"]),
+    ("depends", &["frames", "generated", "locks", "spec", "trouble"]),
     ("procs", &["trouble"]),
-    ("launch", &["cuebot", "depends", "generated", "spec", "trouble"]),
+    ("launch", &["cuebot", "depends", "generated", "locks", "spec", "trouble"]),
     ("routes", &["cuebot", "spec", "trouble"]),
     (
         "report",
@@ -625,6 +627,7 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
             "ended",
             "generated",
             "hosts",
+            "locks",
             "names",
             "procs",
             "routes",
@@ -641,6 +644,7 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
             "generated",
             "hosts",
             "launch",
+            "locks",
             "names",
             "report",
             "routes",
@@ -649,6 +653,6 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
         ],
     ),
     ("server", &["calls", "cuebot", "report", "routes"]),
-    ("upkeep", &["cuebot", "hosts", "report", "trouble", "verdict"]),
+    ("upkeep", &["cuebot", "report", "trouble", "verdict"]),
     ("lib", &[]),
 ];

@@ -9,6 +9,7 @@
 
 use crate::depends::{self, Done};
 use crate::generated::report::FrameCompleteReport;
+use crate::locks::lock_jobs;
 use crate::procs;
 use crate::trouble::CallError;
 use crate::verdict::{Ending, Terms, Verdict, decide};
@@ -17,6 +18,10 @@ use tokio_postgres::Transaction;
 
 /// Memory by which a layer's request grows after a failure, where no service says it, in KiB.
 const INCREASE_KIB: i64 = 2 << 20;
+
+/// Open frames of a layer or a job at which each end of a frame may be the last one. More frames than that do not end
+/// between the look at the counts and the lock.
+const FEW_FRAMES: i64 = 64;
 
 /// Frames that are not done, by the counts of a layer or a job.
 pub(crate) const OPEN_FRAMES: &str =
@@ -47,6 +52,23 @@ struct Held {
     terms: Terms,
 }
 
+/// The jobs of the frame `$1` and of the proc `$2`, and the jobs whose frames may run by the end of the frame. Jobs that
+/// wait for all of a layer or a job are left out while many of its frames are open: one job that waits for a hundred
+/// others would hold up all of their frames.
+const JOBS: &str = "
+WITH own AS MATERIALIZED (SELECT pk_frame, pk_layer, pk_job FROM frame WHERE pk_frame = $1)
+SELECT pk_job FROM own
+ UNION ALL SELECT pk_job FROM proc WHERE pk_proc = $2
+ UNION ALL SELECT d.pk_job_depend_er FROM own JOIN depend d ON d.pk_frame_depend_on = own.pk_frame
+    WHERE d.b_active AND NOT d.b_composite
+ UNION ALL SELECT d.pk_job_depend_er FROM own JOIN depend d ON d.pk_layer_depend_on = own.pk_layer
+    JOIN layer_stat s ON s.pk_layer = own.pk_layer
+    WHERE d.b_active AND NOT d.b_composite AND d.pk_frame_depend_on IS NULL AND (d.b_any OR {open} <= $3)
+ UNION ALL SELECT d.pk_job_depend_er FROM own JOIN depend d ON d.pk_job_depend_on = own.pk_job
+    JOIN job_stat s ON s.pk_job = own.pk_job
+    WHERE d.b_active AND NOT d.b_composite AND d.pk_frame_depend_on IS NULL AND d.pk_layer_depend_on IS NULL
+        AND {open} <= $3";
+
 const FRAME: &str = "
 SELECT frame.str_state, frame.pk_layer, frame.pk_job, job.pk_show, layer.str_services, frame.int_exit_status,
        frame.int_retries, job.int_max_retries::bigint, job.b_autoeat, layer.int_timeout::bigint,
@@ -59,6 +81,8 @@ pub(crate) async fn complete(
     report: &FrameCompleteReport,
 ) -> Result<Completion, CallError> {
     let Some(run) = &report.frame else { return Ok(Completion::Dropped) };
+    let jobs = JOBS.replace("{open}", OPEN_FRAMES);
+    lock_jobs(tx, &jobs, &[&run.frame_id, &run.resource_id, &FEW_FRAMES]).await?;
     let frame = held(tx, &run.frame_id).await?;
     let proc = tx
         .query_opt(
@@ -101,16 +125,17 @@ pub(crate) async fn complete(
         if ending.killed_for_memory { frame.exit_status } else { i64::from(report.exit_status) };
     stop(tx, &frame.frame, verdict.state(), exit_status, run.max_rss).await?;
     count_usage(tx, &frame, exit_status).await?;
-    procs::release(tx, &run.resource_id).await?;
     if ending.is_memory_failure() && verdict == Verdict::Waiting {
         raise_memory(tx, &frame, reserved_kib).await?;
     }
     if matches!(verdict, Verdict::Succeeded | Verdict::Eaten) {
         frame_done(tx, &frame.frame, &frame.layer, &frame.job, verdict == Verdict::Succeeded).await?;
     }
+    procs::release(tx, &run.resource_id).await?;
     if ending.nimby_locked {
         lock_for_nimby(tx, report).await?;
     }
+    count_for_show(tx, &frame, exit_status).await?;
     Ok(Completion::Ended(verdict))
 }
 
@@ -174,7 +199,7 @@ pub(crate) async fn stop(
     Ok(stopped == 1)
 }
 
-/// Adds a run to the figures of job, layer and show.
+/// Adds a run to the figures of job and layer. The history of a job that ends takes them over.
 async fn count_usage(tx: &Transaction<'_>, frame: &Held, exit_status: i64) -> Result<(), CallError> {
     let spent = tx
         .query_one(
@@ -207,6 +232,12 @@ async fn count_usage(tx: &Transaction<'_>, frame: &Held, exit_status: i64) -> Re
         );
         tx.execute(&statement, &[id, &core_s, &gpu_s, &clock_s]).await?;
     }
+    Ok(())
+}
+
+/// Counts a run for its show. Ends of all frames of the show write this row, so it comes last.
+async fn count_for_show(tx: &Transaction<'_>, frame: &Held, exit_status: i64) -> Result<(), CallError> {
+    let end = if exit_status == 0 { "success" } else { "fail" };
     let statement =
         format!("UPDATE show_stats SET int_frame_{end}_count = int_frame_{end}_count + 1 WHERE pk_show = $1");
     tx.execute(&statement, &[&frame.show]).await?;
@@ -241,16 +272,15 @@ async fn raise_memory(
 }
 
 /// Marks a frame as done: frames that waited for it, for its layer or for its job may run, and the job may be
-/// finished. Eaten frames free no frame by themselves, as in OpenCue.
-pub(crate) async fn frame_done(
+/// finished. Eaten frames free no frame by themselves, as in OpenCue. The counts of the job are locked since its frame was
+/// written, so two frames that end at the same time see each other, and one of them is the last.
+async fn frame_done(
     tx: &Transaction<'_>,
     frame: &str,
     layer: &str,
     job: &str,
     succeeded: bool,
 ) -> Result<(), CallError> {
-    // Two frames of a job that end at the same time must see each other, so that one of them is the last.
-    tx.query("SELECT 1 FROM job_stat WHERE pk_job = $1 FOR UPDATE", &[&job]).await?;
     if succeeded {
         depends::satisfy(tx, Done::Frame(frame)).await?;
         depends::satisfy(tx, Done::AnyFrame(layer)).await?;

@@ -41,7 +41,7 @@ impl HostCalls for Unreached {
 
     fn end_strays(&self, _host: String, _strays: Vec<FrameRun>) {}
 
-    fn ask_survivors(&self, _host: String, _runs: Vec<FrameRun>) {}
+    fn ask_about(&self, _host: String, _runs: Vec<FrameRun>) {}
 }
 
 /// A new farm. `None`, with a line that says so, where PostgreSQL is missing.
