@@ -3,13 +3,16 @@
 use crate::attempts::Attempts;
 use crate::ended::EndedProcs;
 use crate::hosts::HostCalls;
+use crate::kept::KeptEnds;
 use crate::networks::Network;
 use crate::seldom::Seldom;
 use crate::trouble::CallError;
 use deadpool_postgres::Pool;
+use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_postgres::Transaction;
 
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 't>>;
@@ -38,6 +41,10 @@ pub struct Cuebot {
     pub(crate) hosts: Arc<dyn HostCalls>,
     /// Procs whose hosts reported their ends lately.
     pub(crate) ended: EndedProcs,
+    /// Ends that the tables did not take yet.
+    pub(crate) kept: KeptEnds,
+    /// The last time at which a report of a host could not be taken in, or the start.
+    pub(crate) deaf_at: Mutex<Instant>,
     /// Networks of its callers; `None` is all.
     pub(crate) clients: Option<Vec<Network>>,
     /// Warnings of callers from other networks.
@@ -46,6 +53,8 @@ pub struct Cuebot {
     pub(crate) false_reports: Seldom,
     /// Warnings of hosts that run frames which they do not hold.
     pub(crate) stray_reports: Seldom,
+    /// Warnings of ends that wait.
+    pub(crate) kept_ends: Seldom,
 }
 
 impl Cuebot {
@@ -56,10 +65,13 @@ impl Cuebot {
             settings,
             hosts,
             ended: EndedProcs::default(),
+            kept: KeptEnds::default(),
+            deaf_at: Mutex::new(Instant::now()),
             clients: None,
             outsiders: Seldom::default(),
             false_reports: Seldom::default(),
             stray_reports: Seldom::default(),
+            kept_ends: Seldom::default(),
         }
     }
 

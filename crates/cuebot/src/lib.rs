@@ -12,6 +12,7 @@ pub mod frames;
 #[rustfmt::skip]
 pub mod generated;
 mod hosts;
+mod kept;
 mod launch;
 mod locks;
 pub mod names;

@@ -4,6 +4,7 @@ use crate::cuebot::Cuebot;
 use crate::report::clear;
 use crate::trouble::CallError;
 use crate::verdict::EXIT_HOST_DOWN;
+use std::time::Instant;
 
 /// Seconds without a report after which a host is down, as in OpenCue. RQD reports each minute.
 const SILENT_S: f64 = 300.0;
@@ -19,6 +20,12 @@ const IS_LEFT: &str = "SELECT FROM proc p JOIN host_stat s USING (pk_host)
     WHERE p.pk_proc = $1 AND s.str_state = 'DOWN' AND s.ts_ping < now() - make_interval(secs => $2)";
 
 impl Cuebot {
+    /// True if all reports of the last five minutes were taken in. Before that the silence of a host says nothing: the
+    /// gateway was not there to hear it, or its database was away.
+    pub fn has_heard_hosts(&self, now: Instant) -> bool {
+        now.saturating_duration_since(*self.deaf_at.lock()).as_secs_f64() >= SILENT_S
+    }
+
     /// Marks silent hosts as down, and lets their frames wait again without spending a retry. Returns the number of
     /// frames.
     pub async fn clear_silent_hosts(&self) -> Result<usize, CallError> {

@@ -600,7 +600,7 @@ pub const OPENCUE_EDGES: [(&str, &[&str]); 12] = [
 ];
 
 /// The modules of Cuebot's calls that each of its modules may use. There is no circle.
-pub const CUEBOT_EDGES: [(&str, &[&str]); 23] = [
+pub const CUEBOT_EDGES: [(&str, &[&str]); 24] = [
     ("attempts", &[]),
     ("frames", &[]),
     ("generated", &[]),
@@ -612,9 +612,10 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 23] = [
     ("seldom", &[]),
     ("verdict", &[]),
     ("ended", &["names"]),
+    ("kept", &["generated", "names"]),
     ("spec", &["frames", "generated", "names"]),
     ("trouble", &["frames", "names", "spec"]),
-    ("cuebot", &["attempts", "ended", "hosts", "networks", "seldom", "trouble"]),
+    ("cuebot", &["attempts", "ended", "hosts", "kept", "networks", "seldom", "trouble"]),
     ("depends", &["frames", "generated", "locks", "spec", "trouble"]),
     ("procs", &["trouble"]),
     ("launch", &["cuebot", "depends", "generated", "locks", "spec", "trouble"]),
@@ -622,11 +623,13 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 23] = [
     (
         "report",
         &[
+            "attempts",
             "cuebot",
             "depends",
             "ended",
             "generated",
             "hosts",
+            "kept",
             "locks",
             "names",
             "procs",
