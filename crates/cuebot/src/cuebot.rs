@@ -7,13 +7,12 @@ use crate::kept::KeptEnds;
 use crate::networks::Network;
 use crate::seldom::Seldom;
 use crate::trouble::CallError;
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Pool, Transaction};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio_postgres::Transaction;
 
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 't>>;
 

@@ -9,8 +9,8 @@ use crate::generated::depend::DependType;
 use crate::locks::lock_jobs;
 use crate::spec::{DependEnd, DependSpec};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::collections::{HashMap, HashSet};
-use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
 
 /// What a dependency waits for, once it is done.
@@ -59,7 +59,7 @@ pub(crate) async fn close(
          UPDATE frame SET int_depend_count = greatest(int_depend_count - freed.times, 0)
            FROM freed WHERE frame.pk_frame = freed.pk_frame"
     );
-    Ok(tx.execute(&statement, values).await?)
+    Ok(tx.execute(&tx.prepare_cached(&statement).await?, values).await?)
 }
 
 /// Opens a dependency again that was closed. False where it is open, or stands for those between pairs of frames.

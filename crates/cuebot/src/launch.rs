@@ -6,8 +6,8 @@ use crate::generated::job::LayerType;
 use crate::locks::lock_jobs;
 use crate::spec::{JobSpec, LayerSpec, Spec};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::collections::HashMap;
-use tokio_postgres::Transaction;
 
 /// Memory of a layer where neither its spec nor a service says any, in KiB: 3.2 GiB, as in OpenCue.
 const MEMORY_KIB: i32 = 3_355_443;

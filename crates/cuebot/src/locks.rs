@@ -52,7 +52,7 @@ pub async fn lock_jobs(
 }
 
 /// The statement that locks the jobs of a query.
-fn statement(jobs: &str) -> String {
+pub(crate) fn statement(jobs: &str) -> String {
     let last = PARTS - 1;
     format!(
         "SELECT pg_advisory_xact_lock({JOBS}, part) FROM (

@@ -1,7 +1,7 @@
 //! Procs: shares of hosts that frames hold.
 
 use crate::trouble::CallError;
-use tokio_postgres::Transaction;
+use deadpool_postgres::Transaction;
 
 /// Deletes the procs with the keys `$1`, and gives back what they held: to hosts, and to the figures of subscriptions,
 /// folders, layers, jobs and departments. One statement does it, so that all of it happens exactly once. A selection
@@ -67,5 +67,6 @@ const NOTIFY: &str = "SELECT pg_notify('acct_release', json_build_object('show',
 /// Ends a proc and gives back what it held. False where it was gone already.
 pub(crate) async fn release(tx: &Transaction<'_>, proc: &str) -> Result<bool, CallError> {
     let procs = [proc];
-    Ok(!tx.query(&format!("{RELEASE_PROCS} {NOTIFY}"), &[&procs.as_slice()]).await?.is_empty())
+    let statement = tx.prepare_cached(&format!("{RELEASE_PROCS} {NOTIFY}")).await?;
+    Ok(!tx.query(&statement, &[&procs.as_slice()]).await?.is_empty())
 }

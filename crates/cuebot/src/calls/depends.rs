@@ -8,8 +8,9 @@ use crate::generated::job::*;
 use crate::locks::lock_jobs;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::sync::Arc;
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Row;
 
 /// A call that lists the dependencies of the job, layer or frame that its request names.
 macro_rules! listed {

@@ -10,10 +10,11 @@ use crate::locks::lock_jobs;
 use crate::report::{OPEN_FRAMES, finish_job, stop};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Transaction};
 
 /// Frames of a page where the client names no number.
 const PAGE: i32 = 1_000;

@@ -14,8 +14,9 @@ use crate::generated::show::{
 use crate::locks::lock_jobs;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::sync::Arc;
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Row;
 
 /// Characters of a group's name: its column.
 const NAME_CHARS_MAX: usize = 36;

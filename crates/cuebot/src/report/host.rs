@@ -9,9 +9,9 @@ use crate::locks::lock_jobs;
 use crate::names;
 use crate::procs;
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio_postgres::Transaction;
 
 /// Frames of one report. The largest hosts run a few hundred.
 pub(crate) const FRAMES_MAX: usize = 10_000;
@@ -154,7 +154,7 @@ pub(crate) async fn status(
     let named: BTreeSet<&str> = frames.iter().map(|run| run.resource_id.as_str()).collect();
     let mut differing = Differing::default();
     let mut held: BTreeMap<String, Option<String>> = BTreeMap::new();
-    for row in tx.query(PROCS, &[&host, &before, &YOUNG_S]).await? {
+    for row in tx.query(&tx.prepare_cached(PROCS).await?, &[&host, &before, &YOUNG_S]).await? {
         let (proc_id, frame): (String, Option<String>) = (row.get(0), row.get(1));
         let was_named: bool = row.get(2);
         if !was_named && !named.contains(proc_id.as_str()) && !ended.has(&known.name, &proc_id) {
@@ -200,7 +200,7 @@ async fn mark(
 ) -> Result<(), CallError> {
     if !procs.is_empty() {
         tx.execute(
-            MARK_PROCS,
+            &tx.prepare_cached(MARK_PROCS).await?,
             &[
                 &column(procs, |run| run.resource_id.clone()),
                 &column(procs, |run| run.rss),
@@ -215,7 +215,7 @@ async fn mark(
     }
     if !running.is_empty() {
         tx.execute(
-            MARK_FRAMES,
+            &tx.prepare_cached(MARK_FRAMES).await?,
             &[
                 &column(running, |run| run.frame_id.clone()),
                 &column(running, |run| run.rss),
