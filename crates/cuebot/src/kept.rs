@@ -1,7 +1,7 @@
 //! Ends of frames that wait for the database. RQD tells an end once and forgets it, whatever the answer is. So an end that
 //! the tables did not take is kept in memory and applied as soon as they take it.
 //!
-//! - Ends that wait have places, of which there are few. Without a free one the host's call waits.
+//! - Each end that waits has one of a bounded number of places. Without a free one the host's call waits.
 //! - Of each end only what is applied is kept. No key is longer than its column.
 //! - A gateway that is killed loses the ends that wait. Two reports of their hosts then leave the frames out, and the
 //!   hosts are asked: the frames wait again.
@@ -14,7 +14,7 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, Semaphore};
 
 /// Ends that wait at most: those of the busiest farm, some hundred a second, in the minute in which a database is started
 /// again. Each has some hundred bytes.
-pub(crate) const KEPT_ENDS_MAX: usize = 16_384;
+const KEPT_ENDS_MAX: usize = 16_384;
 
 /// Ends that wait, in the order in which they came.
 pub(crate) struct KeptEnds {

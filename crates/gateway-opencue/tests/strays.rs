@@ -198,7 +198,7 @@ async fn a_host_is_asked_about_a_frame_that_two_reports_in_a_row_leave_out() {
     assert_eq!((others.0.as_str(), others.1.as_str()), ("RUNNING", "RUNNING"));
     let spent = "SELECT int_exit_status || ' ' || int_retries FROM frame WHERE pk_frame = 'a-2'";
     assert_eq!(farm.value(spent).await, "299 0");
-    assert_eq!(rqd.killed(), ["a-2"]);
+    assert!(rqd.killed().iter().all(|frame| frame == "a-2"), "{:?}", rqd.killed());
     farm.audit().await;
 }
 
