@@ -7,7 +7,7 @@ use std::time::Duration;
 const ATTEMPTS_MAX: u32 = 8;
 /// The longest first pause.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The longest pause.
+/// The longest of all pauses.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The attempts at one transaction.

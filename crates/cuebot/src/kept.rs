@@ -1,5 +1,5 @@
-//! Ends of frames that wait for the database. RQD tells an end once and forgets it, whatever the answer is. So an end that
-//! the tables did not take is kept in memory and applied as soon as they take it.
+//! Ends of frames that wait for the database. RQD tells an end once and forgets it, whatever the answer is. So an end
+//! that the tables did not take is kept in memory and applied as soon as they take it.
 //!
 //! - Each end that waits has one of a bounded number of places. Without a free one the host's call waits.
 //! - Of each end only what is applied is kept. No key is longer than its column.
@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, Semaphore};
 
-/// Ends that wait at most: those of the busiest farm, some hundred a second, in the minute in which a database is started
-/// again. Each has some hundred bytes.
+/// Ends that wait at most: those of the busiest farm, some hundred a second, in the minute in which a database is
+/// started again. Each has some hundred bytes.
 const KEPT_ENDS_MAX: usize = 16_384;
 
 /// Ends that wait, in the order in which they came.

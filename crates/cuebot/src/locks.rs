@@ -1,6 +1,6 @@
-//! The order in which all transactions on OpenCue's tables lock: ends of frames, reports of hosts, calls of clients, and
-//! the gateway's bookings. With one order no two of them wait for each other in a circle, which PostgreSQL would find
-//! after a second and end one of them for.
+//! The order in which all transactions on OpenCue's tables lock: ends of frames, reports of hosts, calls of clients,
+//! and the gateway's bookings. With one order no two of them wait for each other in a circle, which PostgreSQL would
+//! find after a second and end one of them for.
 //!
 //! A transaction that locks several of these takes them in this order, and several of one kind by their keys:
 //!
@@ -20,9 +20,9 @@
 //! - Two layers of a job that depend on each other have their rows taken in either order by the triggers. The lock of
 //!   the job comes before, so that only one transaction at a time takes any of them.
 //! - The rows that all frames of a show count in come last, so that they are held only for the end of a transaction.
-//! - No result rests on the locks of jobs: each statement has its own guard. They are advisory locks, which Cuebot, where
-//!   it runs beside a scheduler, does not take. Bookings therefore also lock the rows in Cuebot's order, which is this
-//!   one.
+//! - No result rests on the locks of jobs: each statement has its own guard. They are advisory locks, which Cuebot,
+//!   where it runs beside a scheduler, does not take. Bookings therefore also lock the rows in Cuebot's order, which
+//!   is this one.
 //! - A report of a host locks the host's row before all others, and after that only procs and frames that are free
 //!   (`SKIP LOCKED`). It never waits while it holds a row.
 //! - A statement on one row, in a transaction of its own, needs nothing of this.
@@ -56,7 +56,8 @@ pub(crate) fn statement(jobs: &str) -> String {
     let last = PARTS - 1;
     format!(
         "SELECT pg_advisory_xact_lock({JOBS}, part) FROM (
-             SELECT DISTINCT hashtext(job) & {last} AS part FROM ({jobs}) AS named (job) WHERE job IS NOT NULL ORDER BY 1
+             SELECT DISTINCT hashtext(job) & {last} AS part FROM ({jobs}) AS named (job)
+              WHERE job IS NOT NULL ORDER BY 1
          ) AS parts"
     )
 }

@@ -48,8 +48,10 @@ async fn an_end_that_comes_while_the_database_is_away_counts_when_it_is_back() {
     let (cluster, database) = (postgres::cluster().unwrap(), farm.config.get_dbname().unwrap());
     let allow = |is_there: bool| {
         cluster.sql("postgres", &format!("ALTER DATABASE {database} ALLOW_CONNECTIONS {is_there}"));
-        let connections = format!("FROM pg_stat_activity WHERE datname = '{database}'");
-        cluster.sql("postgres", &format!("SELECT pg_terminate_backend(pid) {connections}"));
+        if !is_there {
+            let connections = format!("FROM pg_stat_activity WHERE datname = '{database}'");
+            cluster.sql("postgres", &format!("SELECT pg_terminate_backend(pid) {connections}"));
+        }
     };
     let in_five_minutes = Instant::now() + Duration::from_secs(300);
     assert!(!farm.cuebot.has_heard_hosts(Instant::now()) && farm.cuebot.has_heard_hosts(in_five_minutes));

@@ -1,4 +1,5 @@
-//! Ends of frames beside bookings, reports and calls: many layers, of which each waits for the one before, end together.
+//! Ends of frames beside bookings, reports and calls: many layers, of which each waits for the one before, end
+//! together.
 
 use crate::farm::{Client, farm};
 use crate::running::{Chain, Lasting, Running};

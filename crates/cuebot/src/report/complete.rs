@@ -52,9 +52,9 @@ struct Held {
     terms: Terms,
 }
 
-/// The jobs of the frame `$1` and of the proc `$2`, and the jobs whose frames may run by the end of the frame. Jobs that
-/// wait for all of a layer or a job are left out while many of its frames are open: one job that waits for a hundred
-/// others would hold up all of their frames.
+/// The jobs of the frame `$1` and of the proc `$2`, and the jobs whose frames may run by the end of the frame. Jobs
+/// that wait for all of a layer or a job are left out while many of its frames are open: one job that waits for a
+/// hundred others would hold up all of their frames.
 const JOBS: &str = "
 WITH own AS MATERIALIZED (SELECT pk_frame, pk_layer, pk_job FROM frame WHERE pk_frame = $1)
 SELECT pk_job FROM own
@@ -264,8 +264,8 @@ async fn raise_memory(
 }
 
 /// Marks a frame as done: frames that waited for it, for its layer or for its job may run, and the job may be
-/// finished. Eaten frames free no frame by themselves, as in OpenCue. The counts of the job are locked since its frame was
-/// written, so two frames that end at the same time see each other, and one of them is the last.
+/// finished. Eaten frames free no frame by themselves, as in OpenCue. The counts of the job are locked since its frame
+/// was written, so two frames that end at the same time see each other, and one of them is the last.
 async fn frame_done(
     tx: &Transaction<'_>,
     frame: &str,

@@ -102,8 +102,8 @@ pub(crate) struct Differing {
     pub freed: Vec<String>,
 }
 
-/// Procs of a host, and whether the report before this one named them, or they are younger than that. Where a launch may
-/// be under way, a proc counts as named.
+/// Procs of a host, and whether the report before this one named them, or they are younger than that. Where a launch
+/// may be under way, a proc counts as named.
 const PROCS: &str = "
 SELECT pk_proc::text, pk_frame::text, ts_ping >= $2 OR ts_booked > current_timestamp - make_interval(secs => $3)
   FROM proc WHERE pk_host = $1 ORDER BY pk_frame, pk_proc";

@@ -226,7 +226,8 @@ impl Farm {
         }
     }
 
-    /// Circles of transactions that PostgreSQL has found. Connections count theirs when they end, so all of the farm end.
+    /// Circles of transactions that PostgreSQL has found. Connections count theirs when they end, so all of the farm
+    /// end.
     pub async fn deadlocks(&self) -> String {
         self.pool.close();
         let (client, connection) = self.config.connect(NoTls).await.unwrap();

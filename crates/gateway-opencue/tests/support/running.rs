@@ -1,4 +1,5 @@
-//! A farm whose frames run and end: a scheduler books them, a double of RQD takes them, and its hosts report each end once.
+//! A farm whose frames run and end: a scheduler books them, a double of RQD takes them, and its hosts report each end
+//! once.
 
 #![allow(dead_code)]
 
@@ -122,8 +123,8 @@ impl Running {
         Running { farm, rqd, pool, hosts: told, cores, scheduler }
     }
 
-    /// Runs all frames to their ends. Each ends after `lasts`, and its host is never answered with an error. Returns how
-    /// long the reports of the ends took.
+    /// Runs all frames to their ends. Each ends after `lasts`, and its host is never answered with an error. Returns
+    /// how long the reports of the ends took.
     pub async fn finish(&self, chain: Chain, lasts: fn() -> Lasting) -> Vec<Duration> {
         let (mut seen, mut answers) = (BTreeSet::new(), Vec::new());
         let (mut ends, mut reports) = (JoinSet::new(), JoinSet::new());
