@@ -128,7 +128,7 @@ impl Running {
     pub async fn finish(&self, chain: Chain, lasts: fn() -> Lasting) -> Vec<Duration> {
         let (mut seen, mut answers) = (BTreeSet::new(), Vec::new());
         let (mut ends, mut reports) = (JoinSet::new(), JoinSet::new());
-        let mut round = 0;
+        let mut round = 0_u32;
         while answers.len() < chain.all_frames() {
             let next = async {
                 tokio::select! {
@@ -155,7 +155,7 @@ impl Running {
                     began.elapsed()
                 });
             }
-            if round % REPORT_ROUNDS == 0 {
+            if round.is_multiple_of(REPORT_ROUNDS) {
                 for (name, runs) in by_host {
                     let (told, described) = (self.hosts.clone(), described(&name, self.cores));
                     reports.spawn(async move { told.status(described, runs).await.unwrap() });
