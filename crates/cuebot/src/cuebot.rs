@@ -1,19 +1,18 @@
 //! What calls share: the tables, the hosts, and transactions that run again when two of them waited for each other.
 
+use crate::attempts::Attempts;
 use crate::ended::EndedProcs;
 use crate::hosts::HostCalls;
+use crate::kept::KeptEnds;
 use crate::networks::Network;
 use crate::seldom::Seldom;
 use crate::trouble::CallError;
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Pool, Transaction};
+use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio_postgres::Transaction;
-
-/// How often a transaction is tried. The triggers of OpenCue's schema lock the rows of counters in an order that
-/// depends on the frame, so that completions of two layers of a job can wait for each other.
-const ATTEMPTS_MAX: u32 = 8;
+use std::time::Instant;
 
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 't>>;
 
@@ -41,6 +40,10 @@ pub struct Cuebot {
     pub(crate) hosts: Arc<dyn HostCalls>,
     /// Procs whose hosts reported their ends lately.
     pub(crate) ended: EndedProcs,
+    /// Ends that the tables did not take yet.
+    pub(crate) kept: KeptEnds,
+    /// The last time at which a report of a host could not be taken in, or the start.
+    pub(crate) deaf_at: Mutex<Instant>,
     /// Networks of its callers; `None` is all.
     pub(crate) clients: Option<Vec<Network>>,
     /// Warnings of callers from other networks.
@@ -49,6 +52,8 @@ pub struct Cuebot {
     pub(crate) false_reports: Seldom,
     /// Warnings of hosts that run frames which they do not hold.
     pub(crate) stray_reports: Seldom,
+    /// Warnings of ends that wait.
+    pub(crate) kept_ends: Seldom,
 }
 
 impl Cuebot {
@@ -59,10 +64,13 @@ impl Cuebot {
             settings,
             hosts,
             ended: EndedProcs::default(),
+            kept: KeptEnds::default(),
+            deaf_at: Mutex::new(Instant::now()),
             clients: None,
             outsiders: Seldom::default(),
             false_reports: Seldom::default(),
             stray_reports: Seldom::default(),
+            kept_ends: Seldom::default(),
         }
     }
 
@@ -79,18 +87,30 @@ impl Cuebot {
         D: Send + Sync,
         T: Send,
     {
-        let mut attempt = 1;
+        let mut attempts = Attempts::default();
         loop {
-            let mut client = self.pool.get().await?;
-            let transaction = client.transaction().await?;
-            let done = match work(&transaction, &given).await {
-                Ok(value) => transaction.commit().await.map(|()| value).map_err(CallError::from),
-                Err(error) => Err(error),
-            };
-            match done {
-                Err(error) if error.is_conflict() && attempt < ATTEMPTS_MAX => attempt += 1,
+            match self.attempt(&given, &work).await {
+                Err(error) if error.is_conflict() => {
+                    if !attempts.again().await {
+                        return Err(error);
+                    }
+                }
                 done => return done,
             }
         }
+    }
+
+    /// One attempt. Its connection is free again before a pause begins.
+    async fn attempt<D, T, F>(&self, given: &D, work: &F) -> Result<T, CallError>
+    where
+        F: for<'t> Fn(&'t Transaction<'_>, &'t D) -> Work<'t, T> + Send + Sync,
+        D: Send + Sync,
+        T: Send,
+    {
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        let value = work(&transaction, given).await?;
+        transaction.commit().await?;
+        Ok(value)
     }
 }

@@ -6,10 +6,11 @@
 
 use crate::frames;
 use crate::generated::depend::DependType;
+use crate::locks::lock_jobs;
 use crate::spec::{DependEnd, DependSpec};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::collections::{HashMap, HashSet};
-use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
 
 /// What a dependency waits for, once it is done.
@@ -38,7 +39,7 @@ pub(crate) async fn satisfy(tx: &Transaction<'_>, done: Done<'_>) -> Result<u64,
 }
 
 /// Closes the dependencies that `which` picks, and counts their frames down. `which` is part of the statement and never
-/// what a client sent. Returns the number of frames that were counted down.
+/// what a client sent. Returns the number of frames that were counted down. The jobs that wait must be locked.
 pub(crate) async fn close(
     tx: &Transaction<'_>,
     which: &str,
@@ -58,11 +59,14 @@ pub(crate) async fn close(
          UPDATE frame SET int_depend_count = greatest(int_depend_count - freed.times, 0)
            FROM freed WHERE frame.pk_frame = freed.pk_frame"
     );
-    Ok(tx.execute(&statement, values).await?)
+    Ok(tx.execute(&tx.prepare_cached(&statement).await?, values).await?)
 }
 
 /// Opens a dependency again that was closed. False where it is open, or stands for those between pairs of frames.
 pub(crate) async fn open(tx: &Transaction<'_>, depend: &str) -> Result<bool, CallError> {
+    let jobs =
+        "SELECT unnest(ARRAY[pk_job_depend_er, pk_job_depend_on]::text[]) FROM depend WHERE pk_depend = $1";
+    lock_jobs(tx, jobs, &[&depend]).await?;
     let statement = format!(
         "WITH opened AS (
              UPDATE depend SET b_active = true, ts_satisfied = NULL
@@ -105,15 +109,15 @@ pub(crate) async fn add(
     Ok(())
 }
 
-/// Adds a dependency between what is in the tables. Returns its id; `None` where the same one is there and open.
+/// Adds a dependency between what is in the tables. Returns its id; `None` where the same one is there and open. Both
+/// jobs must be locked, unless no other transaction sees them: so frames that end at this moment either see the new
+/// dependency or are seen as done.
 pub(crate) async fn make(
     tx: &Transaction<'_>,
     from: &End,
     on: &End,
     (kind, any_frame): (DependType, bool),
 ) -> Result<Option<String>, CallError> {
-    // Frames that end at this moment either see the new dependency or are seen as done.
-    tx.query("SELECT 1 FROM job_stat WHERE pk_job = $1 FOR UPDATE", &[&on.job]).await?;
     let name = kind.as_str_name();
     let composite = matches!(kind, DependType::FrameByFrame | DependType::PreviousFrame);
     let target = if from.job == on.job { "INTERNAL" } else { "EXTERNAL" };

@@ -49,6 +49,7 @@ pub trait HostCalls: Send + Sync {
     /// host that still wait are left out.
     fn end_strays(&self, host: String, strays: Vec<FrameRun>);
 
-    /// Asks a host that started which of these runs it has. The frames of the others wait again.
-    fn ask_survivors(&self, host: String, runs: Vec<FrameRun>);
+    /// Asks a host which of these runs it has, because it started, or because its reports leave them out. The frames of
+    /// the others wait again. A host that gives no answer is asked again after its next report.
+    fn ask_about(&self, host: String, runs: Vec<FrameRun>);
 }

@@ -3,10 +3,11 @@
 use crate::cuebot::Settings;
 use crate::depends;
 use crate::generated::job::LayerType;
+use crate::locks::lock_jobs;
 use crate::spec::{JobSpec, LayerSpec, Spec};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::collections::HashMap;
-use tokio_postgres::Transaction;
 
 /// Memory of a layer where neither its spec nor a service says any, in KiB: 3.2 GiB, as in OpenCue.
 const MEMORY_KIB: i32 = 3_355_443;
@@ -48,6 +49,12 @@ pub(crate) async fn launch(
     spec: &Spec,
     settings: &Settings,
 ) -> Result<Vec<String>, CallError> {
+    // No other transaction sees the new jobs.
+    let awaited: Vec<&str> = spec.depends.iter().map(|depend| depend.on.job.as_str()).collect();
+    if !awaited.is_empty() {
+        let jobs = "SELECT pk_job FROM job WHERE str_visible_name = ANY($1::text[])";
+        lock_jobs(tx, jobs, &[&awaited]).await?;
+    }
     let place = place(tx, spec).await?;
     let mut jobs = HashMap::new();
     let mut ids = Vec::new();

@@ -3,6 +3,7 @@
 //! OpenCue's tables are the only truth. Each call is one transaction, or one query, and nothing is kept between
 //! calls. The crate calls no host itself: what it asks of hosts goes through [`HostCalls`].
 
+mod attempts;
 mod calls;
 mod cuebot;
 mod depends;
@@ -11,7 +12,9 @@ pub mod frames;
 #[rustfmt::skip]
 pub mod generated;
 mod hosts;
+mod kept;
 mod launch;
+mod locks;
 pub mod names;
 mod networks;
 mod procs;
@@ -25,8 +28,10 @@ mod trouble;
 mod upkeep;
 pub mod verdict;
 
+pub use attempts::Attempts;
 pub use cuebot::{Cuebot, Settings};
 pub use hosts::{Amounts, FrameRun, HostCalls, Victim};
+pub use locks::lock_jobs;
 pub use networks::{NETWORKS_MAX, Network};
 pub use procs::RELEASE_PROCS;
 pub use report::{Completion, HOST_SYSTEM_KIB};

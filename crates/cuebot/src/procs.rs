@@ -1,15 +1,37 @@
 //! Procs: shares of hosts that frames hold.
 
 use crate::trouble::CallError;
-use tokio_postgres::Transaction;
+use deadpool_postgres::Transaction;
 
 /// Deletes the procs with the keys `$1`, and gives back what they held: to hosts, and to the figures of subscriptions,
 /// folders, layers, jobs and departments. One statement does it, so that all of it happens exactly once. A selection
 /// from the deleted rows, `gone`, is appended.
-pub const RELEASE_PROCS: &str = "WITH gone AS (
-        DELETE FROM proc p USING host h, job j
-        WHERE p.pk_proc = ANY($1::text[]) AND h.pk_host = p.pk_host AND j.pk_job = p.pk_job
-        RETURNING p.pk_host, p.pk_show, p.pk_layer, p.pk_job, j.pk_folder, j.pk_dept, h.pk_alloc,
+///
+/// PostgreSQL chooses the order of the updates. So the rows are locked before, in the order of `locks.rs`: each
+/// part asks how many rows the part before it has locked, and cannot begin earlier. The locks of the jobs must be held.
+pub const RELEASE_PROCS: &str = "WITH held AS MATERIALIZED (
+        SELECT p.pk_proc, p.pk_host, p.pk_show, p.pk_job, j.pk_folder, j.pk_dept, h.pk_alloc
+        FROM proc p JOIN host h ON h.pk_host = p.pk_host JOIN job j ON j.pk_job = p.pk_job
+        WHERE p.pk_proc = ANY($1::text[]) ORDER BY p.pk_proc FOR UPDATE OF p
+    ), subscriptions AS MATERIALIZED (
+        SELECT 1 FROM subscription WHERE (pk_show, pk_alloc) IN (SELECT pk_show, pk_alloc FROM held)
+        ORDER BY pk_subscription FOR UPDATE
+    ), folders AS MATERIALIZED (
+        SELECT 1 FROM folder_resource WHERE (SELECT count(*) FROM subscriptions) >= 0
+            AND pk_folder IN (SELECT pk_folder FROM held) ORDER BY pk_folder FOR UPDATE
+    ), jobs AS MATERIALIZED (
+        SELECT 1 FROM job_resource WHERE (SELECT count(*) FROM folders) >= 0
+            AND pk_job IN (SELECT pk_job FROM held) ORDER BY pk_job FOR UPDATE
+    ), hosts AS MATERIALIZED (
+        SELECT 1 FROM host WHERE (SELECT count(*) FROM jobs) >= 0
+            AND pk_host IN (SELECT pk_host FROM held) ORDER BY pk_host FOR UPDATE
+    ), departments AS MATERIALIZED (
+        SELECT 1 FROM point WHERE (SELECT count(*) FROM hosts) >= 0
+            AND (pk_show, pk_dept) IN (SELECT pk_show, pk_dept FROM held) ORDER BY pk_point FOR UPDATE
+    ), gone AS (
+        DELETE FROM proc p USING held
+        WHERE (SELECT count(*) FROM departments) >= 0 AND p.pk_proc = held.pk_proc
+        RETURNING p.pk_host, p.pk_show, p.pk_layer, p.pk_job, held.pk_folder, held.pk_dept, held.pk_alloc,
             p.int_cores_reserved AS cores, p.int_mem_reserved AS mem, p.int_gpus_reserved AS gpus,
             p.int_gpu_mem_reserved AS gpu_mem
     ), h AS (
@@ -45,5 +67,6 @@ const NOTIFY: &str = "SELECT pg_notify('acct_release', json_build_object('show',
 /// Ends a proc and gives back what it held. False where it was gone already.
 pub(crate) async fn release(tx: &Transaction<'_>, proc: &str) -> Result<bool, CallError> {
     let procs = [proc];
-    Ok(!tx.query(&format!("{RELEASE_PROCS} {NOTIFY}"), &[&procs.as_slice()]).await?.is_empty())
+    let statement = tx.prepare_cached(&format!("{RELEASE_PROCS} {NOTIFY}")).await?;
+    Ok(!tx.query(&statement, &[&procs.as_slice()]).await?.is_empty())
 }

@@ -4,10 +4,15 @@ mod complete;
 mod host;
 mod strays;
 
+use crate::attempts::{pause, random_number};
 use crate::cuebot::Cuebot;
 use crate::generated::report::{self as wire, FrameCompleteReport, RenderHost};
+use crate::kept;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
+use crate::verdict::EXIT_CLEARED;
+use host::Differing;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -65,9 +70,8 @@ async fn started(cuebot: Arc<Cuebot>, ask: wire::RqdReportRqdStartupRequest) -> 
     refuse_for_worker(&cuebot, &host.name)?;
     let name = host.name.clone();
     let known = host::Known::read(host, report.core_info)?;
-    let runs = cuebot.transact(known, |tx, known| Box::pin(host::started(tx, known))).await?;
-    cuebot.hosts.ask_survivors(name, runs);
-    Ok(())
+    let differing = cuebot.transact(known, |tx, known| Box::pin(host::started(tx, known))).await;
+    settle(&cuebot, name, cuebot.hear(differing)?).await
 }
 
 async fn status(cuebot: Arc<Cuebot>, ask: wire::RqdReportStatusRequest) -> Result<(), CallError> {
@@ -80,9 +84,16 @@ async fn status(cuebot: Arc<Cuebot>, ask: wire::RqdReportStatusRequest) -> Resul
         return Err(CallError::Value(format!("a host reports more than {} frames", host::FRAMES_MAX)));
     }
     let given = (known, report.frames, &cuebot.ended);
-    let strays = cuebot
+    let differing = cuebot
         .transact(given, |tx, (known, frames, ended)| Box::pin(host::status(tx, known, frames, ended)))
-        .await?;
+        .await;
+    settle(&cuebot, name, cuebot.hear(differing)?).await
+}
+
+/// Settles what a host and the tables say differently. What waits for locks of jobs comes after the report's own
+/// transaction, which holds the host.
+async fn settle(cuebot: &Cuebot, name: String, differing: Differing) -> Result<(), CallError> {
+    let Differing { strays, missed, freed } = differing;
     if !strays.is_empty() {
         if let Some(left_out) = cuebot.stray_reports.tell(Instant::now()) {
             let frames = strays.len();
@@ -93,7 +104,13 @@ async fn status(cuebot: Arc<Cuebot>, ask: wire::RqdReportStatusRequest) -> Resul
                 "a host runs frames that it does not hold; they end there"
             );
         }
-        cuebot.hosts.end_strays(name, strays);
+        cuebot.hosts.end_strays(name.clone(), strays);
+    }
+    // A frame whose end waits here runs no longer, and its end counts.
+    let missed = missed.into_iter().filter(|run| !cuebot.kept.has(&run.proc_id)).collect();
+    cuebot.hosts.ask_about(name, missed);
+    for proc_id in freed {
+        cuebot.clear(&proc_id, EXIT_CLEARED).await?;
     }
     Ok(())
 }
@@ -109,14 +126,75 @@ async fn ended(
             cuebot.ended.note(&host.name, &run.resource_id);
         }
     }
-    if cuebot.hosts.has_workers()
-        && let Some(run) = &report.frame
-        && let Some(row) = cuebot.pool.get().await?.query_opt(HOST_OF, &[&run.resource_id]).await?
-    {
-        // The proc decides, whatever host the report names.
-        refuse_for_worker(&cuebot, row.get(0))?;
+    let Some(end) = kept::essence(report) else { return Ok(()) };
+    // A host that hangs up gives up its call, and not the end of its frame.
+    let taken = tokio::spawn(async move { cuebot.take_end(end).await });
+    taken.await.unwrap_or(Ok(()))
+}
+
+impl Cuebot {
+    /// Takes in an end that RQD reports: now, or as soon as the tables take it.
+    async fn take_end(&self, end: FrameCompleteReport) -> Result<(), CallError> {
+        match self.apply_end(&end).await {
+            Err(error) if error.is_passing() => {
+                let waiting = self.kept.keep(end).await;
+                if let Some(left_out) = self.kept_ends.tell(Instant::now()) {
+                    tracing::warn!(?error, waiting, left_out, "ends of frames wait for the database");
+                }
+                Ok(())
+            }
+            done => done,
+        }
     }
-    let outcome = cuebot.complete(report).await?;
-    tracing::debug!(?outcome, "a frame's command ended");
-    Ok(())
+
+    async fn apply_end(&self, end: &FrameCompleteReport) -> Result<(), CallError> {
+        if self.hosts.has_workers()
+            && let Some(run) = &end.frame
+            && let Some(row) = self.pool.get().await?.query_opt(HOST_OF, &[&run.resource_id]).await?
+        {
+            // The proc decides, whatever host the report names.
+            refuse_for_worker(self, row.get(0))?;
+        }
+        let outcome = self.complete(end.clone()).await?;
+        tracing::debug!(?outcome, "a frame's command ended");
+        Ok(())
+    }
+
+    /// Applies the ends that wait, until none is left.
+    pub async fn apply_kept_ends(&self) {
+        let _turn = self.kept.turn().await;
+        let mut failed = 0_u32;
+        while let Some(end) = self.kept.first() {
+            match self.apply_end(&end).await {
+                Err(error) if error.is_passing() => {
+                    self.kept.postpone_first();
+                    failed = failed.saturating_add(1);
+                    tokio::time::sleep(pause(failed, random_number())).await;
+                }
+                done => {
+                    if let Err(error) = done {
+                        tracing::warn!(?error, "the end of a frame had waited, and is refused");
+                    }
+                    self.kept.settle_first();
+                    failed = 0;
+                }
+            }
+        }
+    }
+
+    /// Applies each end that has to wait, until it is dropped.
+    pub(crate) async fn follow_kept_ends(&self) -> Infallible {
+        loop {
+            self.kept.added().await;
+            self.apply_kept_ends().await;
+        }
+    }
+
+    /// Notes where a report of a host could not be taken in: its silence is not the host's.
+    fn hear<T>(&self, taken: Result<T, CallError>) -> Result<T, CallError> {
+        if taken.as_ref().is_err_and(CallError::is_passing) {
+            *self.deaf_at.lock() = Instant::now();
+        }
+        taken
+    }
 }

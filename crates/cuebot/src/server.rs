@@ -34,11 +34,15 @@ pub fn served_paths() -> Vec<&'static str> {
 }
 
 impl Cuebot {
-    /// Serves hosts and clients until the task is dropped.
+    /// Serves hosts and clients, and applies ends that wait, until the task is dropped.
     pub async fn serve(self: Arc<Cuebot>, listener: tokio::net::TcpListener) -> std::io::Result<()> {
         let cuebot = self.clone();
         let refuses = move |peer: &Peer| cuebot.refusal(peer.address);
-        serve_port(listener, self.routes(), LIMITS, None, Some(Arc::new(refuses))).await
+        let kept = self.clone();
+        tokio::select! {
+            served = serve_port(listener, self.routes(), LIMITS, None, Some(Arc::new(refuses))) => served,
+            never = kept.follow_kept_ends() => match never {},
+        }
     }
 
     /// The calls as routes of HTTP, without the port and its limits.

@@ -32,6 +32,10 @@ pub enum CallError {
     Pool(#[from] deadpool_postgres::PoolError),
 }
 
+/// Classes of PostgreSQL's error codes that say nothing of the statement: connection, state of the transaction (a
+/// standby), rollback, resources, state of the database, operator, system, internal.
+const PASSING: [&str; 8] = ["08", "25", "40", "53", "55", "57", "58", "XX"];
+
 impl CallError {
     /// An error where a statement about one row changed none.
     pub(crate) fn unless_found(rows: u64, what: &'static str, name: &str) -> Result<(), CallError> {
@@ -41,6 +45,18 @@ impl CallError {
     /// [`is_conflict`], of the database's error.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, CallError::Database(error) if is_conflict(error))
+    }
+
+    /// True where the database may take the same later: it is away or overloaded, or it ended the transaction.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            CallError::Pool(_) => true,
+            CallError::Database(error) => {
+                // Without a code it is the connection that failed.
+                error.code().is_none_or(|code| PASSING.iter().any(|class| code.code().starts_with(class)))
+            }
+            _ => false,
+        }
     }
 
     /// The error of a write that failed: the name is taken, where PostgreSQL says so.

@@ -1,5 +1,6 @@
 //! All tests of this crate as one program, which is linked once. Each file is a module: `--test all report::` runs one.
 
+mod ends;
 mod farm;
 mod follow;
 mod jobs;

@@ -5,10 +5,10 @@
 //! - A frame is taken only as it was read (`int_version`), while it waits and has no proc.
 //! - No host gives more than is idle. No subscription goes over its burst, no folder or job over its maximum, and no
 //!   limit over its number of frames or hosts.
-//! - Rows are locked in one order, so that any number of instances may book one show: frames, the counts of their
-//!   layers and jobs, then subscriptions, folders, jobs, hosts and limits. The rows that all frames of a show count
-//!   in come late: the schema's triggers do most of the work at the frames, and batches of other jobs go on beside
-//!   it.
+//! - Rows are locked in the order that all transactions have (`locks.rs` of the crate `cuebot`), so that any number of
+//!   instances may book one show: jobs, frames, the counts of their layers and jobs, then subscriptions, folders,
+//!   figures of jobs, hosts, limits and departments. The rows that all frames of a show count in come late: the
+//!   schema's triggers do most of the work at the frames, and batches of other jobs go on beside it.
 //! - A frame that another writer is changing is not waited for.
 //! - A cap is read after its row is locked.
 //! - A frame that does not pass is as it was, but for the host and the time of its last start; the others of its batch
@@ -20,10 +20,13 @@ mod rows;
 pub use release::release;
 pub use rows::{BATCH_FRAMES_MAX, BookingError};
 
-use rows::{FOLDERS, HOSTS, JOB_COUNTS, JOBS, LAYER_COUNTS, NOT_LAUNCHED, SUBSCRIPTIONS, column};
+use rows::{
+    DEPARTMENTS, FOLDERS, HOSTS, JOB_COUNTS, JOBS, JOBS_OF_FRAMES, LAYER_COUNTS, NOT_LAUNCHED, SUBSCRIPTIONS,
+    column,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row, Transaction};
-use windlass_cuebot::Amounts;
+use windlass_cuebot::{Amounts, lock_jobs};
 
 /// A frame that a plan gives to a host.
 #[allow(missing_docs, reason = "a field without a comment is what its name says")]
@@ -163,6 +166,7 @@ async fn facts_of(
     let frames = column(batch.iter(), |booking| booking.frame.clone());
     let versions = column(batch.iter(), |booking| booking.version);
     let hosts = column(batch.iter(), |booking| booking.host.clone());
+    lock_jobs(transaction, JOBS_OF_FRAMES, &[&frames]).await?;
     let rows = transaction.query(FRAMES, &[&frames, &versions, &hosts]).await?;
     let facts = rows.iter().map(|row| {
         (
@@ -366,6 +370,7 @@ async fn hold(
     let frames = column(taken.iter(), |booking| booking.frame.clone());
     let hosts = column(taken.iter(), |booking| booking.host.clone());
     let [cores, mem, gpus, gpu_mem] = amounts(taken);
+    transaction.query(DEPARTMENTS, &[&frames]).await?;
     transaction.execute(HOLD, &[&procs, &frames, &hosts, &cores, &mem, &gpus, &gpu_mem]).await?;
     let jobs: Vec<String> =
         taken.iter().filter_map(|booking| facts.get(&booking.frame)).map(|facts| facts.job.clone()).collect();

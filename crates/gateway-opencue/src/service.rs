@@ -5,7 +5,7 @@ use crate::checkup::{checkup, missing_column};
 use crate::dial::Dialer;
 use crate::finding::Finding;
 use crate::scheduler::config::{BoardSettings, Config, CuebotSettings, DatabaseSettings};
-use crate::scheduler::{Instance, Launcher, LayerReasons, PassError, Preview, metrics};
+use crate::scheduler::{Instance, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
 use crate::workers::{NoServer, Workers};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
@@ -13,7 +13,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use windlass_cuebot::{Cuebot, Network, Settings};
 use windlass_server::{TokenDoor, TokenDoorError, serve_port};
@@ -159,6 +159,7 @@ impl Service {
     /// Schedules until `stop`, or until there has been no work for as long as the settings say.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut serving = tokio::task::JoinSet::new();
+        let mut answering = None;
         if let Some(OpenCuebot { listener, settings, clients }) = self.cuebot {
             let hosts = Arc::new(self.instance.launcher());
             let cuebot = Arc::new(Cuebot::new(self.pool.clone(), settings, hosts).for_clients(clients));
@@ -166,7 +167,8 @@ impl Service {
             if let Some(workers) = self.workers {
                 serving.spawn(workers.follow(cuebot.clone(), self.instance.launcher().shared_faults()));
             }
-            serving.spawn(upkeep(cuebot, self.instance.launcher()));
+            serving.spawn(upkeep(cuebot.clone()));
+            answering = Some(cuebot);
         }
         if let Some(listener) = self.metrics {
             let routes = metrics::routes(self.instance.metrics());
@@ -187,6 +189,13 @@ impl Service {
         if tokio::time::timeout(LEAVE_TIME, launcher.settle()).await.is_err() {
             // The next sweep of an instance asks their hosts.
             tracing::warn!(launches = launcher.pending(), "launches are left unsettled");
+        }
+        serving.shutdown().await;
+        if let Some(cuebot) = answering
+            && tokio::time::timeout(LEAVE_TIME, cuebot.apply_kept_ends()).await.is_err()
+        {
+            // Their hosts are asked when two reports of each leave the frames out.
+            tracing::warn!("ends of frames that waited for the database are lost");
         }
     }
 }
@@ -218,29 +227,14 @@ pub async fn check_database(config: &Config, dialer: &Dialer) -> Result<Vec<Find
 }
 
 /// Does Cuebot's upkeep from time to time, until it is dropped.
-async fn upkeep(cuebot: Arc<Cuebot>, launcher: Launcher) -> std::io::Result<()> {
+async fn upkeep(cuebot: Arc<Cuebot>) -> std::io::Result<()> {
     loop {
         tokio::time::sleep(UPKEEP_TIME).await;
+        if !cuebot.has_heard_hosts(Instant::now()) {
+            continue;
+        }
         if let Err(error) = cuebot.clear_silent_hosts().await {
             tracing::warn!("{error}");
-        }
-        if let Err(error) = cuebot.clear_freed_procs().await {
-            tracing::warn!("{error}");
-        }
-        match cuebot.lost_frames().await {
-            Ok(lost) => {
-                for (host, run) in lost {
-                    let frame = run.frame.clone();
-                    if launcher.undo(host.clone(), run) {
-                        tracing::warn!(
-                            host,
-                            frame,
-                            "a host has not told of a frame for five minutes; it waits again"
-                        );
-                    }
-                }
-            }
-            Err(error) => tracing::warn!("{error}"),
         }
     }
 }

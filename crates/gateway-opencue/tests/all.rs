@@ -3,6 +3,7 @@
 
 mod board;
 mod booking;
+mod ends;
 #[path = "../../cuebot/tests/farm/mod.rs"]
 mod farm;
 mod faults;
@@ -12,6 +13,8 @@ mod planning;
 mod postgres;
 #[path = "support/rqd.rs"]
 mod rqd;
+#[path = "support/running.rs"]
+mod running;
 mod scheduler;
 mod strays;
 mod workers;

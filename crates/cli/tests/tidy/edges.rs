@@ -601,31 +601,37 @@ pub const OPENCUE_EDGES: [(&str, &[&str]); 12] = [
 ];
 
 /// The modules of Cuebot's calls that each of its modules may use. There is no circle.
-pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
+pub const CUEBOT_EDGES: [(&str, &[&str]); 24] = [
+    ("attempts", &[]),
     ("frames", &[]),
     ("generated", &[]),
     ("hosts", &[]),
+    ("locks", &[]),
     ("names", &[]),
     ("networks", &[]),
     ("schema", &[]),
     ("seldom", &[]),
     ("verdict", &[]),
     ("ended", &["names"]),
+    ("kept", &["generated", "names"]),
     ("spec", &["frames", "generated", "names"]),
     ("trouble", &["frames", "names", "spec"]),
-    ("cuebot", &["ended", "hosts", "networks", "seldom", "trouble"]),
-    ("depends", &["frames", "generated", "spec", "trouble"]),
+    ("cuebot", &["attempts", "ended", "hosts", "kept", "networks", "seldom", "trouble"]),
+    ("depends", &["frames", "generated", "locks", "spec", "trouble"]),
     ("procs", &["trouble"]),
-    ("launch", &["cuebot", "depends", "generated", "spec", "trouble"]),
+    ("launch", &["cuebot", "depends", "generated", "locks", "spec", "trouble"]),
     ("routes", &["cuebot", "spec", "trouble"]),
     (
         "report",
         &[
+            "attempts",
             "cuebot",
             "depends",
             "ended",
             "generated",
             "hosts",
+            "kept",
+            "locks",
             "names",
             "procs",
             "routes",
@@ -642,6 +648,7 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
             "generated",
             "hosts",
             "launch",
+            "locks",
             "names",
             "report",
             "routes",
@@ -650,6 +657,6 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
         ],
     ),
     ("server", &["calls", "cuebot", "report", "routes"]),
-    ("upkeep", &["cuebot", "hosts", "report", "trouble", "verdict"]),
+    ("upkeep", &["cuebot", "report", "trouble", "verdict"]),
     ("lib", &[]),
 ];

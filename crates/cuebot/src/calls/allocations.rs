@@ -171,6 +171,8 @@ async fn set_tag(cuebot: Arc<Cuebot>, ask: AllocSetTagRequest) -> Answer<()> {
     cuebot
         .transact((key, tag), |tx, (key, tag)| {
             Box::pin(async move {
+                let hosts = "SELECT 1 FROM host WHERE pk_alloc = $1 ORDER BY pk_host FOR UPDATE";
+                tx.query(hosts, &[key]).await?;
                 let set = "UPDATE alloc SET str_tag = $2 WHERE pk_alloc = $1";
                 CallError::unless_found(tx.execute(set, &[key, tag]).await?, "allocation", key)?;
                 let of_hosts = "UPDATE host_tag SET str_tag = $2 WHERE upper(str_tag_type) = 'ALLOC'

@@ -5,10 +5,12 @@ use crate::cuebot::Cuebot;
 use crate::depends::{self, End};
 use crate::generated::depend::*;
 use crate::generated::job::*;
+use crate::locks::lock_jobs;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::sync::Arc;
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Row;
 
 /// A call that lists the dependencies of the job, layer or frame that its request names.
 macro_rules! listed {
@@ -190,6 +192,7 @@ async fn create(
         .transact(sides, move |tx, (from, on)| {
             Box::pin(async move {
                 let (from, on) = (end(tx, from).await?, end(tx, on).await?);
+                lock_jobs(tx, "SELECT unnest(ARRAY[$1, $2]::text[])", &[&from.job, &on.job]).await?;
                 if (&from.job, &from.layer, &from.frame) == (&on.job, &on.layer, &on.frame) {
                     return Err(CallError::Value("nothing can wait for itself".to_owned()));
                 }
@@ -228,6 +231,8 @@ async fn drop_those(cuebot: &Cuebot, which: &'static str, key: &str, target: i32
         .transact((key, target), move |tx, (key, target)| {
             Box::pin(async move {
                 let which = format!("{which} AND ($2::text IS NULL OR upper(str_target) = $2::text)");
+                let waiting = format!("SELECT pk_job_depend_er FROM depend WHERE b_active AND ({which})");
+                lock_jobs(tx, &waiting, &[key, target]).await?;
                 depends::close(tx, &which, &[key, target]).await?;
                 Ok(())
             })

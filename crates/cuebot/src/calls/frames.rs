@@ -6,13 +6,15 @@ use crate::depends::{self, Done};
 use crate::frames::parse;
 use crate::generated::job::*;
 use crate::hosts::Victim;
+use crate::locks::lock_jobs;
 use crate::report::{OPEN_FRAMES, finish_job, stop};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Transaction};
 
 /// Frames of a page where the client names no number.
 const PAGE: i32 = 1_000;
@@ -275,6 +277,19 @@ fn updated_frame(row: &Row) -> UpdatedFrame {
     }
 }
 
+/// Locks the jobs of the frames of a search, and the jobs that wait for these.
+async fn lock_wanted(tx: &Transaction<'_>, w: &Wanted) -> Result<(), CallError> {
+    let jobs = format!(
+        "WITH own AS MATERIALIZED (
+             SELECT DISTINCT frame.pk_job FROM frame JOIN layer ON layer.pk_layer = frame.pk_layer WHERE {WANTED}
+             UNION SELECT $1::text
+         )
+         SELECT pk_job FROM own
+         UNION ALL SELECT pk_job_depend_er FROM depend WHERE b_active AND pk_job_depend_on IN (SELECT pk_job FROM own)"
+    );
+    Ok(lock_jobs(tx, &jobs, &w.values()).await?)
+}
+
 /// What a client has done to frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
@@ -286,7 +301,8 @@ pub(super) enum Action {
     Eat,
 }
 
-/// Applies an action to frames of pending jobs. Returns the commands to be ended on hosts.
+/// Applies an action to frames of pending jobs. Returns the commands to be ended on hosts. It comes first in its
+/// transaction.
 pub(super) async fn apply(
     tx: &Transaction<'_>,
     w: &Wanted,
@@ -297,11 +313,16 @@ pub(super) async fn apply(
            JOIN layer ON layer.pk_layer = frame.pk_layer JOIN job ON job.pk_job = frame.pk_job
           WHERE job.str_state = 'PENDING' AND {WANTED} ORDER BY frame.pk_frame FOR UPDATE OF frame"
     );
+    lock_wanted(tx, w).await?;
     let frames = tx.query(&statement, &w.values()).await?;
+    let running = frames.iter().filter(|row| row.get::<_, &str>(1) == "RUNNING");
+    let running: Vec<&str> = running.map(|row| row.get(0)).collect();
+    let procs = "SELECT 1 FROM proc WHERE pk_frame = ANY($1::text[]) ORDER BY pk_proc FOR UPDATE";
+    tx.query(procs, &[&running]).await?;
     let (mut victims, mut changed) = (Vec::new(), Vec::new());
     let mut jobs: BTreeSet<String> = w.job.iter().cloned().collect();
     let state = if action == Action::Eat { "EATEN" } else { "WAITING" };
-    for row in frames {
+    for row in &frames {
         let (frame, before, host): (String, String, String) = (row.get(0), row.get(1), row.get(2));
         jobs.insert(row.get(3));
         if before == "RUNNING" {
@@ -419,6 +440,7 @@ async fn free(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallError> {
     cuebot
         .transact((wanted, statement), |tx, (wanted, statement)| {
             Box::pin(async move {
+                lock_wanted(tx, wanted).await?;
                 tx.execute(statement.as_str(), &wanted.values()).await?;
                 Ok(())
             })
@@ -438,8 +460,15 @@ UPDATE frame SET int_depend_count = own.times FROM (
 /// Lets a frame wait again for what it depends on.
 async fn mark_frame_depend(cuebot: Arc<Cuebot>, ask: FrameMarkAsDependRequest) -> Answer<()> {
     let frame = key!(ask.frame)?;
-    cuebot.pool.get().await?.execute(WAIT_AGAIN, &[&frame]).await?;
-    Ok(())
+    cuebot
+        .transact(frame, |tx, frame| {
+            Box::pin(async move {
+                lock_jobs(tx, "SELECT pk_job FROM frame WHERE pk_frame = $1", &[frame]).await?;
+                tx.execute(WAIT_AGAIN, &[frame]).await?;
+                Ok(())
+            })
+        })
+        .await
 }
 
 /// Closes the dependencies on frames, and, of a layer, those on the whole layer: they count as done for others.
@@ -452,6 +481,7 @@ async fn done_for_others(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallErro
     cuebot
         .transact((wanted, which), |tx, (wanted, which)| {
             Box::pin(async move {
+                lock_wanted(tx, wanted).await?;
                 depends::close(tx, which, &wanted.values()).await?;
                 Ok(())
             })

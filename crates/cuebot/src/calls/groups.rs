@@ -11,10 +11,12 @@ use crate::generated::job::*;
 use crate::generated::show::{
     ShowGetGroupsRequest, ShowGetGroupsResponse, ShowGetRootGroupRequest, ShowGetRootGroupResponse,
 };
+use crate::locks::lock_jobs;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::sync::Arc;
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Row;
 
 /// Characters of a group's name: its column.
 const NAME_CHARS_MAX: usize = 36;
@@ -148,8 +150,8 @@ macro_rules! sets_default {
         concat!(
             "WITH own AS (UPDATE job_resource SET ",
             $resource,
-            " = $2::int WHERE $2::int >= 0 AND pk_job IN (SELECT pk_job FROM job WHERE pk_folder = $1 AND str_state = \
-             'PENDING')) UPDATE folder SET ",
+            " = $2::int WHERE $2::int >= 0 AND pk_job IN (SELECT r.pk_job FROM job_resource r JOIN job j USING (pk_job) \
+             WHERE j.pk_folder = $1 AND j.str_state = 'PENDING' ORDER BY r.pk_job FOR UPDATE OF r)) UPDATE folder SET ",
             $folder,
             " = $2::int WHERE pk_folder = $1"
         )
@@ -209,6 +211,7 @@ async fn move_jobs(cuebot: &Cuebot, jobs: Vec<String>, group: String) -> Result<
                     let why = format!("group '{group}' is not one of the show of job '{job}'");
                     return Err(CallError::Value(why));
                 }
+                lock_jobs(tx, "SELECT unnest($1::text[])", &[jobs]).await?;
                 for lock in LOCK_FIGURES {
                     tx.query(lock, &[jobs, group]).await?;
                 }

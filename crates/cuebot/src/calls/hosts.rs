@@ -6,8 +6,9 @@ use crate::generated::host::*;
 use crate::report::write_tags;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::sync::Arc;
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Row;
 
 /// Characters of an operating system's name: its column.
 const OS_CHARS_MAX: usize = 32;

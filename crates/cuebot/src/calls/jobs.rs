@@ -3,6 +3,7 @@
 use super::fields::{self, Answer, ROWS_MAX, few, hundredths};
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
+use crate::locks::lock_jobs;
 use crate::report::{OPEN_FRAMES, finish_job};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -185,8 +186,10 @@ async fn finish_if_done(cuebot: Arc<Cuebot>, ask: JobShutdownIfCompletedRequest)
     cuebot
         .transact(job, |tx, job| {
             Box::pin(async move {
-                // Endings of frames take this lock, too.
-                let counts = format!("SELECT {OPEN_FRAMES} FROM job_stat WHERE pk_job = $1 FOR UPDATE");
+                let waiting = "SELECT $1::text UNION ALL
+                    SELECT pk_job_depend_er FROM depend WHERE b_active AND pk_job_depend_on = $1";
+                lock_jobs(tx, waiting, &[job]).await?;
+                let counts = format!("SELECT {OPEN_FRAMES} FROM job_stat WHERE pk_job = $1");
                 let left = tx.query_opt(&counts, &[job]).await?;
                 let left = left.ok_or_else(|| CallError::Missing { what: "job", name: job.to_string() })?;
                 if left.get::<_, i64>(0) == 0 {

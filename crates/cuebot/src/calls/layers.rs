@@ -4,6 +4,7 @@ use super::fields::{Answer, ROWS_MAX, cores, fitting, hundredths, name, tags};
 use super::limits;
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
+use crate::locks::lock_jobs;
 use crate::names::{self, words};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -27,6 +28,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     setters(answers(routes))
         .route("/job.JobInterface/GetLayers", unary(list))
         .route("/job.LayerInterface/FindLayer", unary(find))
+        .route("/job.LayerInterface/SetDispatchOrder", unary(set_dispatch_order))
         .route("/job.LayerInterface/SetStartAfter", unary(set_start_after))
         .route("/job.LayerInterface/AddLimit", unary(add_limit))
         .route("/job.LayerInterface/GetOutputPaths", unary(paths))
@@ -176,12 +178,26 @@ setters!("job.LayerInterface", layer {
         "UPDATE layer SET int_timeout = $2 WHERE pk_layer = $1";
     "SetTimeoutLLU": LayerSetTimeoutLluRequest, |ask| ask.timeout_llu.max(0),
         "UPDATE layer SET int_timeout_llu = $2 WHERE pk_layer = $1";
-    "SetDispatchOrder": LayerSetDispatchOrderRequest, |ask| i64::from(ask.order),
-        "WITH moved AS (UPDATE frame SET int_layer_order = $2::bigint WHERE pk_layer = $1)
-            UPDATE layer SET int_dispatch_order = $2::bigint WHERE pk_layer = $1";
     "DropLimit": LayerDropLimitRequest, |ask| ask.limit_id.clone(),
         "DELETE FROM layer_limit WHERE pk_layer = $1 AND pk_limit_record = $2";
 });
+
+/// Sets the place of a layer among those of its job. Its frames have it, too.
+async fn set_dispatch_order(cuebot: Arc<Cuebot>, ask: LayerSetDispatchOrderRequest) -> Answer<()> {
+    let layer = key!(ask.layer)?;
+    let changed = cuebot
+        .transact((layer, i64::from(ask.order)), |tx, (layer, order)| {
+            Box::pin(async move {
+                lock_jobs(tx, "SELECT pk_job FROM layer WHERE pk_layer = $1", &[layer]).await?;
+                let frames = "UPDATE frame SET int_layer_order = $2::bigint WHERE pk_layer = $1";
+                tx.execute(frames, &[layer, order]).await?;
+                let own = "UPDATE layer SET int_dispatch_order = $2::bigint WHERE pk_layer = $1";
+                Ok(tx.execute(own, &[layer, order]).await?)
+            })
+        })
+        .await?;
+    CallError::unless_found(changed, "layer", layer)
+}
 
 /// Sets the time before which no frame of a layer starts; 0 is none.
 async fn set_start_after(cuebot: Arc<Cuebot>, ask: LayerSetStartAfterRequest) -> Answer<()> {

@@ -7,6 +7,7 @@
 use crate::cuebot::Cuebot;
 use crate::frames::chunk_starts;
 use crate::generated::job::*;
+use crate::locks::lock_jobs;
 use crate::routes::Routes;
 use crate::trouble::CallError;
 
@@ -86,9 +87,11 @@ async fn order(
     places: &'static str,
 ) -> Result<(), CallError> {
     let statement = format!("{CHOSEN}{which}{places}");
+    let jobs = format!("SELECT frame.pk_job FROM frame WHERE {which}");
     cuebot
-        .transact((statement, id, numbers), |tx, (statement, id, numbers)| {
+        .transact((statement, jobs, id, numbers), |tx, (statement, jobs, id, numbers)| {
             Box::pin(async move {
+                lock_jobs(tx, jobs, &[id]).await?;
                 tx.execute(statement.as_str(), &[id, numbers]).await?;
                 Ok(())
             })

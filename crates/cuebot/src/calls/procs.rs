@@ -164,26 +164,22 @@ async fn frame_of(cuebot: Arc<Cuebot>, ask: ProcGetFrameRequest) -> Answer<ProcG
 /// Marks procs as given up, and ends their frames where the client wants it; these wait again. A proc ends with its
 /// frame in any case, so the mark alone only records the client's wish.
 async fn give_up(cuebot: &Cuebot, procs: Vec<String>, kills_them: bool) -> Result<(), CallError> {
-    let victims = cuebot
-        .transact(procs, move |tx, procs| {
-            Box::pin(async move {
-                // Frames are locked before procs everywhere.
-                let mut victims = Vec::new();
-                if kills_them {
-                    let running = "SELECT pk_frame FROM proc
-                        WHERE pk_proc = ANY($1::text[]) AND pk_frame IS NOT NULL";
-                    let frames = tx.query(running, &[procs]).await?;
-                    let frames: Vec<String> = frames.iter().map(|row| row.get(0)).collect();
-                    if !frames.is_empty() {
-                        victims = apply(tx, &Wanted::of_ids(frames), Action::Kill).await?;
-                    }
-                }
-                let mark = "UPDATE proc SET b_unbooked = true WHERE pk_proc = ANY($1::text[])";
-                tx.execute(mark, &[procs]).await?;
-                Ok(victims)
-            })
-        })
-        .await?;
+    let client = cuebot.pool.get().await?;
+    let mark = "UPDATE proc SET b_unbooked = true WHERE pk_proc IN (
+        SELECT pk_proc FROM proc WHERE pk_proc = ANY($1::text[]) ORDER BY pk_proc FOR UPDATE)";
+    client.execute(mark, &[&procs]).await?;
+    if !kills_them {
+        return Ok(());
+    }
+    let running = "SELECT pk_frame FROM proc WHERE pk_proc = ANY($1::text[]) AND pk_frame IS NOT NULL";
+    let frames = client.query(running, &[&procs]).await?;
+    drop(client);
+    let frames: Vec<String> = frames.iter().map(|row| row.get(0)).collect();
+    if frames.is_empty() {
+        return Ok(());
+    }
+    let wanted = Wanted::of_ids(frames);
+    let victims = cuebot.transact(wanted, |tx, wanted| Box::pin(apply(tx, wanted, Action::Kill))).await?;
     cuebot.hosts.end(victims, "a client unbooked the proc".to_owned());
     Ok(())
 }

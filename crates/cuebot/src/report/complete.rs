@@ -9,14 +9,19 @@
 
 use crate::depends::{self, Done};
 use crate::generated::report::FrameCompleteReport;
+use crate::locks;
 use crate::procs;
 use crate::trouble::CallError;
 use crate::verdict::{Ending, Terms, Verdict, decide};
+use deadpool_postgres::Transaction;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio_postgres::Transaction;
 
 /// Memory by which a layer's request grows after a failure, where no service says it, in KiB.
 const INCREASE_KIB: i64 = 2 << 20;
+
+/// Open frames of a layer or a job at which each end of a frame may be the last one. More frames than that do not end
+/// between the look at the counts and the lock.
+const FEW_FRAMES: i64 = 64;
 
 /// Frames that are not done, by the counts of a layer or a job.
 pub(crate) const OPEN_FRAMES: &str =
@@ -47,26 +52,56 @@ struct Held {
     terms: Terms,
 }
 
+/// The jobs of the frame `$1` and of the proc `$2`, and the jobs whose frames may run by the end of the frame. Jobs
+/// that wait for all of a layer or a job are left out while many of its frames are open: one job that waits for a
+/// hundred others would hold up all of their frames.
+const JOBS: &str = "
+WITH own AS MATERIALIZED (SELECT pk_frame, pk_layer, pk_job FROM frame WHERE pk_frame = $1)
+SELECT pk_job FROM own
+ UNION ALL SELECT pk_job FROM proc WHERE pk_proc = $2
+ UNION ALL SELECT d.pk_job_depend_er FROM own JOIN depend d ON d.pk_frame_depend_on = own.pk_frame
+    WHERE d.b_active AND NOT d.b_composite
+ UNION ALL SELECT d.pk_job_depend_er FROM own JOIN depend d ON d.pk_layer_depend_on = own.pk_layer
+    JOIN layer_stat s ON s.pk_layer = own.pk_layer
+    WHERE d.b_active AND NOT d.b_composite AND d.pk_frame_depend_on IS NULL AND (d.b_any OR {open} <= $3)
+ UNION ALL SELECT d.pk_job_depend_er FROM own JOIN depend d ON d.pk_job_depend_on = own.pk_job
+    JOIN job_stat s ON s.pk_job = own.pk_job
+    WHERE d.b_active AND NOT d.b_composite AND d.pk_frame_depend_on IS NULL AND d.pk_layer_depend_on IS NULL
+        AND {open} <= $3";
+
 const FRAME: &str = "
 SELECT frame.str_state, frame.pk_layer, frame.pk_job, job.pk_show, layer.str_services, frame.int_exit_status,
        frame.int_retries, job.int_max_retries::bigint, job.b_autoeat, layer.int_timeout::bigint,
        layer.int_timeout_llu::bigint, frame.str_host::text
   FROM frame JOIN layer ON layer.pk_layer = frame.pk_layer JOIN job ON job.pk_job = frame.pk_job
  WHERE frame.pk_frame = $1 FOR UPDATE OF frame";
+const PROC: &str = "
+SELECT p.pk_frame, p.int_mem_reserved, h.str_name::text FROM proc p JOIN host h USING (pk_host)
+ WHERE p.pk_proc = $1 FOR UPDATE OF p";
+/// A second is added, as OpenCue does, so that a command that ended at once has a duration.
+const STOP: &str = "
+UPDATE frame SET str_state = $2, int_exit_status = $3, int_mem_max_used = greatest(int_mem_max_used, $4),
+       ts_stopped = current_timestamp + interval '1 second', ts_updated = current_timestamp,
+       int_version = int_version + 1,
+       int_total_past_core_time = int_total_past_core_time + round(int_cores / 100.0
+           * extract(epoch FROM current_timestamp + interval '1 second' - ts_started))::integer,
+       int_total_past_gpu_time = int_total_past_gpu_time + round(int_gpus
+           * extract(epoch FROM current_timestamp + interval '1 second' - ts_started))::integer
+ WHERE pk_frame = $1 AND str_state = 'RUNNING'";
+const SPENT: &str = "
+SELECT greatest(extract(epoch FROM ts_stopped - ts_started), 0)::bigint, int_cores, int_gpus
+  FROM frame WHERE pk_frame = $1";
 
 pub(crate) async fn complete(
     tx: &Transaction<'_>,
     report: &FrameCompleteReport,
 ) -> Result<Completion, CallError> {
     let Some(run) = &report.frame else { return Ok(Completion::Dropped) };
+    let jobs = locks::statement(&JOBS.replace("{open}", OPEN_FRAMES));
+    let jobs = tx.prepare_cached(&jobs).await?;
+    tx.query(&jobs, &[&run.frame_id, &run.resource_id, &FEW_FRAMES]).await?;
     let frame = held(tx, &run.frame_id).await?;
-    let proc = tx
-        .query_opt(
-            "SELECT p.pk_frame, p.int_mem_reserved, h.str_name::text FROM proc p JOIN host h USING (pk_host)
-              WHERE p.pk_proc = $1 FOR UPDATE OF p",
-            &[&run.resource_id],
-        )
-        .await?;
+    let proc = tx.query_opt(&tx.prepare_cached(PROC).await?, &[&run.resource_id]).await?;
     if let Some(reporter) = &report.host {
         let holder = match &proc {
             Some(row) => Some(row.get::<_, &str>(2)),
@@ -101,21 +136,22 @@ pub(crate) async fn complete(
         if ending.killed_for_memory { frame.exit_status } else { i64::from(report.exit_status) };
     stop(tx, &frame.frame, verdict.state(), exit_status, run.max_rss).await?;
     count_usage(tx, &frame, exit_status).await?;
-    procs::release(tx, &run.resource_id).await?;
     if ending.is_memory_failure() && verdict == Verdict::Waiting {
         raise_memory(tx, &frame, reserved_kib).await?;
     }
     if matches!(verdict, Verdict::Succeeded | Verdict::Eaten) {
         frame_done(tx, &frame.frame, &frame.layer, &frame.job, verdict == Verdict::Succeeded).await?;
     }
+    procs::release(tx, &run.resource_id).await?;
     if ending.nimby_locked {
         lock_for_nimby(tx, report).await?;
     }
+    count_for_show(tx, &frame, exit_status).await?;
     Ok(Completion::Ended(verdict))
 }
 
 async fn held(tx: &Transaction<'_>, frame: &str) -> Result<Option<Held>, CallError> {
-    let row = tx.query_opt(FRAME, &[&frame]).await?;
+    let row = tx.query_opt(&tx.prepare_cached(FRAME).await?, &[&frame]).await?;
     Ok(row.map(|row| Held {
         frame: frame.to_owned(),
         running: row.get::<_, &str>(0) == "RUNNING",
@@ -156,33 +192,14 @@ pub(crate) async fn stop(
     exit_status: i64,
     max_rss_kib: i64,
 ) -> Result<bool, CallError> {
-    // A second is added, as OpenCue does, so that a command that ended at once has a duration.
-    let stopped = tx
-        .execute(
-            "UPDATE frame SET str_state = $2, int_exit_status = $3,
-                    int_mem_max_used = greatest(int_mem_max_used, $4),
-                    ts_stopped = current_timestamp + interval '1 second', ts_updated = current_timestamp,
-                    int_version = int_version + 1,
-                    int_total_past_core_time = int_total_past_core_time + round(int_cores / 100.0
-                        * extract(epoch FROM current_timestamp + interval '1 second' - ts_started))::integer,
-                    int_total_past_gpu_time = int_total_past_gpu_time + round(int_gpus
-                        * extract(epoch FROM current_timestamp + interval '1 second' - ts_started))::integer
-              WHERE pk_frame = $1 AND str_state = 'RUNNING'",
-            &[&frame, &state, &exit_status, &max_rss_kib],
-        )
-        .await?;
+    let statement = tx.prepare_cached(STOP).await?;
+    let stopped = tx.execute(&statement, &[&frame, &state, &exit_status, &max_rss_kib]).await?;
     Ok(stopped == 1)
 }
 
-/// Adds a run to the figures of job, layer and show.
+/// Adds a run to the figures of job and layer. The history of a job that ends takes them over.
 async fn count_usage(tx: &Transaction<'_>, frame: &Held, exit_status: i64) -> Result<(), CallError> {
-    let spent = tx
-        .query_one(
-            "SELECT greatest(extract(epoch FROM ts_stopped - ts_started), 0)::bigint, int_cores, int_gpus
-               FROM frame WHERE pk_frame = $1",
-            &[&frame.frame],
-        )
-        .await?;
+    let spent = tx.query_one(&tx.prepare_cached(SPENT).await?, &[&frame.frame]).await?;
     let clock_s = spent.get::<_, Option<i64>>(0).unwrap_or(0);
     let (cores, gpus): (i32, i32) = (spent.get(1), spent.get(2));
     let core_s = clock_s * i64::from(cores) / 100;
@@ -205,11 +222,17 @@ async fn count_usage(tx: &Transaction<'_>, frame: &Held, exit_status: i64) -> Re
                     int_clock_time_{end} = int_clock_time_{end} + $4,
                     int_frame_{end}_count = int_frame_{end}_count + 1{high}{extra} WHERE {key} = $1"
         );
-        tx.execute(&statement, &[id, &core_s, &gpu_s, &clock_s]).await?;
+        tx.execute(&tx.prepare_cached(&statement).await?, &[id, &core_s, &gpu_s, &clock_s]).await?;
     }
+    Ok(())
+}
+
+/// Counts a run for its show. Ends of all frames of the show write this row, so it comes last.
+async fn count_for_show(tx: &Transaction<'_>, frame: &Held, exit_status: i64) -> Result<(), CallError> {
+    let end = if exit_status == 0 { "success" } else { "fail" };
     let statement =
         format!("UPDATE show_stats SET int_frame_{end}_count = int_frame_{end}_count + 1 WHERE pk_show = $1");
-    tx.execute(&statement, &[&frame.show]).await?;
+    tx.execute(&tx.prepare_cached(&statement).await?, &[&frame.show]).await?;
     Ok(())
 }
 
@@ -241,35 +264,32 @@ async fn raise_memory(
 }
 
 /// Marks a frame as done: frames that waited for it, for its layer or for its job may run, and the job may be
-/// finished. Eaten frames free no frame by themselves, as in OpenCue.
-pub(crate) async fn frame_done(
+/// finished. Eaten frames free no frame by themselves, as in OpenCue. The counts of the job are locked since its frame
+/// was written, so two frames that end at the same time see each other, and one of them is the last.
+async fn frame_done(
     tx: &Transaction<'_>,
     frame: &str,
     layer: &str,
     job: &str,
     succeeded: bool,
 ) -> Result<(), CallError> {
-    // Two frames of a job that end at the same time must see each other, so that one of them is the last.
-    tx.query("SELECT 1 FROM job_stat WHERE pk_job = $1 FOR UPDATE", &[&job]).await?;
     if succeeded {
         depends::satisfy(tx, Done::Frame(frame)).await?;
         depends::satisfy(tx, Done::AnyFrame(layer)).await?;
     }
-    let left = tx
-        .query_one(&format!("SELECT {OPEN_FRAMES} FROM layer_stat WHERE pk_layer = $1"), &[&layer])
-        .await?
-        .get::<_, i64>(0);
-    if left <= 0 && succeeded {
+    if left(tx, "layer_stat WHERE pk_layer", layer).await? <= 0 && succeeded {
         depends::satisfy(tx, Done::Layer(layer)).await?;
     }
-    let left = tx
-        .query_one(&format!("SELECT {OPEN_FRAMES} FROM job_stat WHERE pk_job = $1"), &[&job])
-        .await?
-        .get::<_, i64>(0);
-    if left <= 0 {
+    if left(tx, "job_stat WHERE pk_job", job).await? <= 0 {
         finish_job(tx, job).await?;
     }
     Ok(())
+}
+
+/// Frames of a layer or a job that are not done. `of` is part of the statement.
+async fn left(tx: &Transaction<'_>, of: &'static str, key: &str) -> Result<i64, CallError> {
+    let statement = tx.prepare_cached(&format!("SELECT {OPEN_FRAMES} FROM {of} = $1")).await?;
+    Ok(tx.query_one(&statement, &[&key]).await?.get(0))
 }
 
 /// Ends a job: its name becomes free, a trigger closes its history, and what waited for it may run.

@@ -5,11 +5,13 @@ use crate::ended::EndedProcs;
 use crate::generated::host::HardwareState;
 use crate::generated::report::{CoreDetail, RenderHost, RunningFrameInfo};
 use crate::hosts::{Amounts, FrameRun};
+use crate::locks::lock_jobs;
 use crate::names;
 use crate::procs;
 use crate::trouble::CallError;
-use crate::verdict::EXIT_CLEARED;
-use tokio_postgres::Transaction;
+use deadpool_postgres::Transaction;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Frames of one report. The largest hosts run a few hundred.
 pub(crate) const FRAMES_MAX: usize = 10_000;
@@ -17,6 +19,8 @@ pub(crate) const FRAMES_MAX: usize = 10_000;
 const TAGS_MAX: usize = 200;
 /// Memory that no frame gets, in KiB: the system of the host keeps it, as in OpenCue.
 pub const SYSTEM_KIB: i64 = 512 << 10;
+/// Age in seconds before which a proc may belong to a launch that is under way.
+const YOUNG_S: f64 = 15.0;
 /// The operating system of hosts that report none.
 const OS: &str = "rhel40";
 
@@ -87,95 +91,153 @@ impl Known {
     }
 }
 
-/// Takes in that a host started. Returns the runs that it holds by the tables. The host is then asked which of them
-/// it has, because this report may be older than their launches.
-pub(crate) async fn started(tx: &Transaction<'_>, known: &Known) -> Result<Vec<FrameRun>, CallError> {
-    let host = arrive(tx, known).await?;
-    let held = "SELECT pk_proc, pk_frame FROM proc WHERE pk_host = $1 ORDER BY pk_frame";
-    let mut runs = Vec::new();
-    for row in tx.query(held, &[&host]).await? {
-        let (proc_id, frame): (String, Option<String>) = (row.get(0), row.get(1));
-        match frame {
-            Some(frame) => runs.push(FrameRun { frame, proc_id }),
-            // Its frame was killed and is free already.
-            None => clear(tx, &proc_id, i64::from(EXIT_CLEARED)).await?,
-        }
-    }
-    resize(tx, known, &host, Amounts::default()).await?;
-    Ok(runs)
+/// What a host and the tables say differently.
+#[derive(Default)]
+pub(crate) struct Differing {
+    /// Runs that the host reports and does not hold. They end there.
+    pub strays: Vec<FrameRun>,
+    /// Runs that the host holds and leaves out. It is asked whether it has them.
+    pub missed: Vec<FrameRun>,
+    /// Procs that the host holds and leaves out, and whose frames a client killed: their commands have ended.
+    pub freed: Vec<String>,
 }
 
-/// Takes in the status of a host. Returns the runs that it does not hold, which end there.
+/// Procs of a host, and whether the report before this one named them, or they are younger than that. Where a launch
+/// may be under way, a proc counts as named.
+const PROCS: &str = "
+SELECT pk_proc::text, pk_frame::text, ts_ping >= $2 OR ts_booked > current_timestamp - make_interval(secs => $3)
+  FROM proc WHERE pk_host = $1 ORDER BY pk_frame, pk_proc";
+/// What runs use. Procs that another transaction holds are left out: it ends them, or the next report finds them.
+const MARK_PROCS: &str = "
+UPDATE proc SET ts_ping = current_timestamp, int_mem_used = used.rss,
+       int_mem_max_used = greatest(int_mem_max_used, used.max_rss), int_virt_used = used.vsize,
+       int_virt_max_used = greatest(int_virt_max_used, used.max_vsize), int_gpu_mem_used = used.gpu,
+       int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, used.max_gpu)
+  FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+           AS used (proc, rss, max_rss, vsize, max_vsize, gpu, max_gpu)
+  JOIN (SELECT pk_proc FROM proc WHERE pk_proc = ANY($1::text[]) FOR NO KEY UPDATE SKIP LOCKED) AS free
+    ON free.pk_proc = used.proc
+ WHERE proc.pk_proc = free.pk_proc";
+/// The same of frames.
+const MARK_FRAMES: &str = "
+UPDATE frame SET ts_updated = current_timestamp, int_mem_used = used.rss,
+       int_mem_max_used = greatest(int_mem_max_used, used.max_rss), int_gpu_mem_used = used.gpu,
+       int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, used.max_gpu),
+       ts_llu = CASE WHEN used.llu > 0 THEN to_timestamp(used.llu) ELSE ts_llu END
+  FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+           AS used (frame, rss, max_rss, gpu, max_gpu, llu)
+  JOIN (SELECT pk_frame FROM frame WHERE pk_frame = ANY($1::text[]) AND str_state = 'RUNNING'
+           FOR NO KEY UPDATE SKIP LOCKED) AS free ON free.pk_frame = used.frame
+ WHERE frame.pk_frame = free.pk_frame";
+
+/// Takes in that a host started. It is asked which of its runs it has, because this report may be older than their
+/// launches.
+pub(crate) async fn started(tx: &Transaction<'_>, known: &Known) -> Result<Differing, CallError> {
+    let (host, _) = arrive(tx, known).await?;
+    let held = "SELECT pk_proc, pk_frame FROM proc WHERE pk_host = $1 ORDER BY pk_frame";
+    let mut differing = Differing::default();
+    for row in tx.query(held, &[&host]).await? {
+        differing.leaves_out(row.get(0), row.get(1));
+    }
+    resize(tx, known, &host, Amounts::default()).await?;
+    Ok(differing)
+}
+
+/// Takes in the status of a host. A run counts as left out if two reports in a row do not name it.
 pub(crate) async fn status(
     tx: &Transaction<'_>,
     known: &Known,
     frames: &[RunningFrameInfo],
     ended: &EndedProcs,
-) -> Result<Vec<FrameRun>, CallError> {
-    let host = arrive(tx, known).await?;
-    let mut strays = Strays::default();
-    for run in frames {
-        match mark(tx, &host, run).await? {
-            Some(true) => {}
-            Some(false) => strays.add_freed(run),
-            None => strays.add_unheld(run),
+) -> Result<Differing, CallError> {
+    let (host, before) = arrive(tx, known).await?;
+    let named: BTreeSet<&str> = frames.iter().map(|run| run.resource_id.as_str()).collect();
+    let mut differing = Differing::default();
+    let mut held: BTreeMap<String, Option<String>> = BTreeMap::new();
+    for row in tx.query(&tx.prepare_cached(PROCS).await?, &[&host, &before, &YOUNG_S]).await? {
+        let (proc_id, frame): (String, Option<String>) = (row.get(0), row.get(1));
+        let was_named: bool = row.get(2);
+        if !was_named && !named.contains(proc_id.as_str()) && !ended.has(&known.name, &proc_id) {
+            differing.leaves_out(proc_id.clone(), frame.clone());
         }
+        held.insert(proc_id, frame);
     }
+    let mut strays = Strays::default();
+    let (mut procs, mut running) = (Vec::new(), Vec::new());
+    for run in frames {
+        match held.get(&run.resource_id) {
+            Some(Some(frame)) if *frame == run.frame_id => running.push(run),
+            Some(None) => strays.add_freed(run),
+            _ => {
+                strays.add_unheld(run);
+                continue;
+            }
+        }
+        procs.push(run);
+    }
+    mark(tx, &procs, &running).await?;
     strays.sift(tx, (&host, &known.name), ended).await?;
     resize(tx, known, &host, strays.amounts()).await?;
-    Ok(strays.runs())
+    differing.strays = strays.runs();
+    Ok(differing)
 }
 
-/// Writes what a run uses, where its proc is one of the host that reports. `Some(false)` where the proc has the frame
-/// no longer, because a client killed it, and `None` where it is not there.
-async fn mark(tx: &Transaction<'_>, host: &str, run: &RunningFrameInfo) -> Result<Option<bool>, CallError> {
-    let marked = tx
-        .query_opt(
-            "UPDATE proc SET ts_ping = current_timestamp, int_mem_used = $3,
-                    int_mem_max_used = greatest(int_mem_max_used, $4), int_virt_used = $5,
-                    int_virt_max_used = greatest(int_virt_max_used, $6), int_gpu_mem_used = $7,
-                    int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $8)
-              WHERE pk_proc = $1 AND pk_host = $9 AND (pk_frame = $2 OR pk_frame IS NULL)
-             RETURNING pk_frame IS NOT NULL",
-            &[
-                &run.resource_id,
-                &run.frame_id,
-                &run.rss,
-                &run.max_rss,
-                &run.vsize,
-                &run.max_vsize,
-                &run.used_gpu_memory,
-                &run.max_used_gpu_memory,
-                &host,
-            ],
-        )
-        .await?;
-    let has_frame = marked.map(|row| row.get::<_, bool>(0));
-    if has_frame == Some(true) {
+impl Differing {
+    fn leaves_out(&mut self, proc_id: String, frame: Option<String>) {
+        match frame {
+            Some(frame) => self.missed.push(FrameRun { frame, proc_id }),
+            // Its frame was killed and is free already.
+            None => self.freed.push(proc_id),
+        }
+    }
+}
+
+/// Writes what runs use: of those that have procs, and of those that have frames.
+async fn mark(
+    tx: &Transaction<'_>,
+    procs: &[&RunningFrameInfo],
+    running: &[&RunningFrameInfo],
+) -> Result<(), CallError> {
+    if !procs.is_empty() {
         tx.execute(
-            "UPDATE frame SET ts_updated = current_timestamp, int_mem_used = $2,
-                    int_mem_max_used = greatest(int_mem_max_used, $3), int_gpu_mem_used = $4,
-                    int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $5),
-                    ts_llu = CASE WHEN $6::bigint > 0 THEN to_timestamp($6::bigint) ELSE ts_llu END
-              WHERE pk_frame = $1 AND str_state = 'RUNNING'",
+            &tx.prepare_cached(MARK_PROCS).await?,
             &[
-                &run.frame_id,
-                &run.rss,
-                &run.max_rss,
-                &run.used_gpu_memory,
-                &run.max_used_gpu_memory,
-                &run.llu_time,
+                &column(procs, |run| run.resource_id.clone()),
+                &column(procs, |run| run.rss),
+                &column(procs, |run| run.max_rss),
+                &column(procs, |run| run.vsize),
+                &column(procs, |run| run.max_vsize),
+                &column(procs, |run| run.used_gpu_memory),
+                &column(procs, |run| run.max_used_gpu_memory),
             ],
         )
         .await?;
     }
-    Ok(has_frame)
+    if !running.is_empty() {
+        tx.execute(
+            &tx.prepare_cached(MARK_FRAMES).await?,
+            &[
+                &column(running, |run| run.frame_id.clone()),
+                &column(running, |run| run.rss),
+                &column(running, |run| run.max_rss),
+                &column(running, |run| run.used_gpu_memory),
+                &column(running, |run| run.max_used_gpu_memory),
+                &column(running, |run| run.llu_time),
+            ],
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+fn column<T>(runs: &[&RunningFrameInfo], of: impl Fn(&RunningFrameInfo) -> T) -> Vec<T> {
+    runs.iter().map(|run| of(run)).collect()
 }
 
 /// Takes in a Windlass worker. Its size is what Windlass's own tasks leave of it, and changes also while frames run
 /// on it. These keep what they hold.
 pub(crate) async fn share(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> {
-    let host = arrive(tx, known).await?;
+    let (host, _) = arrive(tx, known).await?;
     tx.execute(
         "WITH held AS (
              SELECT coalesce(sum(int_cores_reserved), 0)::bigint AS cores,
@@ -202,8 +264,7 @@ pub(crate) async fn share(tx: &Transaction<'_>, known: &Known) -> Result<(), Cal
 
 /// Ends a proc that its host does not run, and lets its frame wait again without spending a retry.
 pub(crate) async fn clear(tx: &Transaction<'_>, proc: &str, exit_status: i64) -> Result<(), CallError> {
-    // Bookings lock in this order too: the frame, its proc, the counts of layer and job by the triggers of `stop`, and
-    // then what the proc is counted in.
+    lock_jobs(tx, "SELECT pk_job FROM proc WHERE pk_proc = $1", &[&proc]).await?;
     let query = "SELECT frame.pk_frame FROM frame JOIN proc ON proc.pk_frame = frame.pk_frame
           WHERE proc.pk_proc = $1 FOR UPDATE OF frame";
     let frame = tx.query_opt(query, &[&proc]).await?;
@@ -219,21 +280,22 @@ pub(crate) async fn clear(tx: &Transaction<'_>, proc: &str, exit_status: i64) ->
     Ok(())
 }
 
-/// The id of the host, which is registered where it is new.
-async fn arrive(tx: &Transaction<'_>, known: &Known) -> Result<String, CallError> {
+/// The id of the host, which is registered where it is new, and the time of the report before this one.
+async fn arrive(tx: &Transaction<'_>, known: &Known) -> Result<(String, SystemTime), CallError> {
     let query = "SELECT pk_host FROM host WHERE str_name = $1 FOR UPDATE";
     if tx.query_opt(query, &[&known.name]).await?.is_none() {
         register(tx, known).await?;
     }
     let host: String = tx.query_one(query, &[&known.name]).await?.get(0);
-    tx.execute(
+    let before = tx.query_opt(
         "UPDATE host_stat SET int_mem_total = $2, int_mem_free = $3, int_swap_total = $4, int_swap_free = $5,
                 int_mcp_total = $6, int_mcp_free = $7, int_gpu_mem_total = $8, int_gpu_mem_free = $9,
                 int_load = $10, ts_ping = current_timestamp, str_os = $12,
                 ts_booted = CASE WHEN $11::float8 > 0 THEN to_timestamp($11::float8) ELSE ts_booted END,
                 str_state = CASE WHEN str_state = 'REPAIR' OR (str_state = 'REBOOT_WHEN_IDLE' AND $13::text = 'UP')
                                  THEN str_state ELSE $13::text END
-          WHERE pk_host = $1",
+           FROM (SELECT ts_ping AS before FROM host_stat WHERE pk_host = $1) AS earlier
+          WHERE pk_host = $1 RETURNING earlier.before",
         &[
             &host,
             &known.total_kib,
@@ -258,7 +320,7 @@ async fn arrive(tx: &Transaction<'_>, known: &Known) -> Result<String, CallError
         &[&host, &from, &to],
     )
     .await?;
-    Ok(host)
+    Ok((host, before.map_or(UNIX_EPOCH, |row| row.get(0))))
 }
 
 /// Registers a new host. Its first tag that names an allocation says where it belongs; otherwise it goes to the

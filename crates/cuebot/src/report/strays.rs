@@ -15,8 +15,8 @@ use crate::generated::report::RunningFrameInfo;
 use crate::hosts::{Amounts, FrameRun};
 use crate::names::width::KEY;
 use crate::trouble::CallError;
+use deadpool_postgres::Transaction;
 use std::collections::BTreeSet;
-use tokio_postgres::Transaction;
 
 /// Frames, of these, that procs of the host hold.
 const HELD: &str = "SELECT pk_frame::text FROM proc WHERE pk_host = $1 AND pk_frame = ANY($2::text[])";

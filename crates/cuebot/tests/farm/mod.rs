@@ -4,10 +4,11 @@
 
 pub mod host;
 
-use crate::postgres;
+use crate::postgres::{self, Cluster};
 use deadpool_postgres::{Manager, Pool};
 use prost::Message;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -15,6 +16,9 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 use windlass_cuebot::{Cuebot, FrameRun, HostCalls, Settings, Victim};
+
+/// Only a hung test waits so long.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A farm: a show, an allocation, a group, a service.
 pub struct Farm {
@@ -41,19 +45,23 @@ impl HostCalls for Unreached {
 
     fn end_strays(&self, _host: String, _strays: Vec<FrameRun>) {}
 
-    fn ask_survivors(&self, _host: String, _runs: Vec<FrameRun>) {}
+    fn ask_about(&self, _host: String, _runs: Vec<FrameRun>) {}
 }
 
 /// A new farm. `None`, with a line that says so, where PostgreSQL is missing.
 pub async fn farm() -> Option<Farm> {
-    let cluster = postgres::cluster()?;
+    Some(farm_in(postgres::cluster()?).await)
+}
+
+/// A new farm in a database of this cluster.
+pub async fn farm_in(cluster: &Cluster) -> Farm {
     let config: tokio_postgres::Config = cluster.database().parse().unwrap();
     let pool = Pool::builder(Manager::new(config.clone(), NoTls)).max_size(8).build().unwrap();
     let settings = Settings { log_root: "/logs".to_owned(), retries_max: 3 };
     let cuebot = Arc::new(Cuebot::new(pool.clone(), settings, Arc::new(Unreached { workers: &[] })));
     let farm = Farm { pool, config, cuebot };
     farm.run(SEED).await;
-    Some(farm)
+    farm
 }
 
 /// Ids are as opaque here as OpenCue's.
@@ -216,6 +224,23 @@ impl Farm {
             ))
             .await;
         }
+    }
+
+    /// Circles of transactions that PostgreSQL has found. Connections count theirs when they end, so all of the farm
+    /// end.
+    pub async fn deadlocks(&self) -> String {
+        self.pool.close();
+        let (client, connection) = self.config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+        let began = Instant::now();
+        while client.query_one(others, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+            assert!(began.elapsed() < WAIT_MAX, "connections are left");
+            tokio::task::yield_now().await;
+        }
+        let counted = "SELECT deadlocks::text FROM pg_stat_database WHERE datname = current_database()";
+        client.query_one(counted, &[]).await.unwrap().get(0)
     }
 
     /// A host of 4 cores that nothing listens at, with the tag of its allocation.

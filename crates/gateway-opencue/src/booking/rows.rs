@@ -1,4 +1,4 @@
-//! The rows that bookings and releases lock and count in, in the order in which both lock them.
+//! The rows that bookings and releases lock and count in, in the order in which bookings lock them.
 
 /// Frames of one transaction at most. Its locks on layers and jobs are held for as long as triggers count that many
 /// frames: a tenth of a second, or two on a slow machine.
@@ -15,6 +15,8 @@ pub enum BookingError {
     Database(#[from] tokio_postgres::Error),
 }
 
+/// The jobs of frames, for their locks.
+pub(super) const JOBS_OF_FRAMES: &str = "SELECT pk_job FROM frame WHERE pk_frame = ANY($1::text[])";
 /// The schema's triggers count every frame in the row of its layer, and then in that of its job. Without these two a
 /// batch would lock them in the order of its frames.
 pub(super) const LAYER_COUNTS: &str =
@@ -34,6 +36,9 @@ pub(super) const JOBS: &str =
     FROM job_resource WHERE pk_job = ANY($1::text[]) ORDER BY pk_job FOR UPDATE";
 pub(super) const HOSTS: &str = "SELECT pk_host, int_cores_idle, int_mem_idle, int_gpus_idle, int_gpu_mem_idle
     FROM host WHERE pk_host = ANY($1::text[]) ORDER BY pk_host FOR UPDATE";
+pub(super) const DEPARTMENTS: &str = "SELECT 1 FROM point WHERE (pk_show, pk_dept) IN (
+        SELECT j.pk_show, j.pk_dept FROM frame f JOIN job j ON j.pk_job = f.pk_job WHERE f.pk_frame = ANY($1::text[]))
+    ORDER BY pk_point FOR UPDATE";
 /// The exit status by which OpenCue's own parts know a frame that was never launched. It costs no retry, and the
 /// trigger drops its row of history.
 pub(super) const NOT_LAUNCHED: i64 = 299;

@@ -13,12 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
-use windlass_cuebot::is_conflict;
+use windlass_cuebot::{Attempts, is_conflict};
 
 /// Connections over which a pass books. It was measured with two, on two cores.
 pub const LANES_MAX: usize = 2;
-/// Attempts at a batch that waits for another writer while that one waits for it.
-const ATTEMPTS_MAX: u32 = 8;
 
 /// A booking, and the launch that follows if it holds.
 #[allow(missing_docs, reason = "a field without a comment is what its name says")]
@@ -137,11 +135,13 @@ async fn book_singly(
 
 /// Books a batch, again where PostgreSQL ended it for waiting in a circle with another writer.
 async fn book_again(client: &mut Client, bookings: &[Booking]) -> Result<Vec<String>, BookingError> {
-    let mut attempt = 1;
+    let mut attempts = Attempts::default();
     loop {
         match book(client, bookings).await {
-            Err(BookingError::Database(error)) if is_conflict(&error) && attempt < ATTEMPTS_MAX => {
-                attempt += 1;
+            Err(BookingError::Database(error)) if is_conflict(&error) => {
+                if !attempts.again().await {
+                    return Err(error.into());
+                }
             }
             done => return done,
         }

@@ -59,7 +59,7 @@ struct Shared {
     undoing: Mutex<BTreeSet<String>>,
     /// Strays by host: those of the next round, while a host is told to end others.
     strays: Mutex<BTreeMap<String, Vec<FrameRun>>>,
-    /// Hosts that started and are asked what they run.
+    /// Hosts that are asked what they run.
     asking: Mutex<BTreeSet<String>>,
     metrics: Arc<Metrics>,
 }

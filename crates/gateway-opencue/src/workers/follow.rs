@@ -45,7 +45,9 @@ const HELD: &str =
 const PROCS: &str = "SELECT p.pk_proc::text, p.pk_frame::text,
         extract(epoch FROM current_timestamp - p.ts_booked)::float8
     FROM proc p JOIN host h USING (pk_host) WHERE h.str_name = ANY($1::text[]) LIMIT $2";
-const MARK: &str = "UPDATE proc SET ts_ping = current_timestamp WHERE pk_proc = ANY($1::text[])";
+/// A proc that another transaction holds is left out: it ends, or the next look marks it.
+const MARK: &str = "UPDATE proc SET ts_ping = current_timestamp WHERE pk_proc IN (
+        SELECT pk_proc FROM proc WHERE pk_proc = ANY($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)";
 const PLACE: &str = "SELECT pk_host::text, pk_layer::text FROM proc WHERE pk_proc = $1";
 
 /// The tasks that follow the server.

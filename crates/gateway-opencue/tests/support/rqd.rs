@@ -37,6 +37,7 @@ pub struct Rqd {
     pub port: u16,
     mood: Mutex<Mood>,
     changed: Notify,
+    begun: Notify,
     running: Mutex<BTreeMap<String, RunFrame>>,
     killed: Mutex<Vec<String>>,
     doubled: Mutex<Vec<String>>,
@@ -85,6 +86,7 @@ impl Rqd {
             port,
             mood: Mutex::new(mood),
             changed: Notify::new(),
+            begun: Notify::new(),
             running: Mutex::default(),
             killed: Mutex::default(),
             doubled: Mutex::default(),
@@ -118,6 +120,16 @@ impl Rqd {
     /// The frames that run.
     pub fn running(&self) -> BTreeMap<String, RunFrame> {
         self.running.lock().unwrap().clone()
+    }
+
+    /// Returns when a frame was launched since the last call.
+    pub async fn launched(&self) {
+        self.begun.notified().await;
+    }
+
+    /// The frames that run, which end now.
+    pub fn end_running(&self) -> BTreeMap<String, RunFrame> {
+        std::mem::take(&mut *self.running.lock().unwrap())
     }
 
     /// The frames that it was told to kill.
@@ -221,6 +233,7 @@ async fn launch(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
             if rqd.running.lock().unwrap().insert(id.clone(), frame).is_some() {
                 rqd.doubled.lock().unwrap().push(id);
             }
+            rqd.begun.notify_one();
             if mood == Mood::TakesSilently {
                 std::future::pending::<()>().await;
             }

@@ -1,9 +1,8 @@
-//! Calls to hosts that Cuebot asks for: ends of commands, ends of strays, and the question what a host that started
-//! still runs.
+//! Calls to hosts that Cuebot asks for: ends of commands, ends of strays, and the question what a host still runs.
 //!
 //! - On a Windlass worker the job of the frame is cancelled.
-//! - No launch of another frame waits for strays or survivors: both have calls of their own, and a host has one of them
-//!   at a time.
+//! - No launch of another frame waits for strays or for that question: both have calls of their own, and a host has one
+//!   of them at a time.
 //! - A stray that a host does not end is in its next report, and is asked for again then. Nothing is kept for that.
 
 use super::{FrameRun, Launcher, Shared};
@@ -85,10 +84,9 @@ impl HostCalls for Launcher {
         });
     }
 
-    /// The report of a start alone does not say what survived: a launch may have reached the host before its report came
-    /// here.
-    fn ask_survivors(&self, host: String, runs: Vec<FrameRun>) {
-        // A host that is being asked has started twice. Upkeep finds what the first answer leaves out.
+    /// A report alone does not say what a host runs: a launch may have reached it before the report came here.
+    fn ask_about(&self, host: String, runs: Vec<FrameRun>) {
+        // A host that is being asked is asked again after its next report, about what is still missing then.
         if runs.is_empty() || !self.shared.asking.lock().insert(host.clone()) {
             return;
         }
@@ -100,13 +98,17 @@ impl HostCalls for Launcher {
             }
             let running = launcher.shared.hosts.running(&host).await;
             launcher.shared.asking.lock().remove(&host);
-            if let Err(status) = &running {
-                tracing::warn!(host, why = status.message(), "a host that started does not say what it runs");
-            }
+            let running = match running {
+                Ok(running) => running,
+                Err(status) => {
+                    tracing::warn!(host, why = status.message(), "a host does not say what it runs");
+                    return;
+                }
+            };
             for run in runs {
-                let survives = running.as_ref().is_ok_and(|running| running.contains(&run));
-                if !survives {
-                    launcher.undo(host.clone(), run);
+                let frame = run.frame.clone();
+                if !running.contains(&run) && launcher.undo(host.clone(), run) {
+                    tracing::warn!(host, frame, "a host does not run a frame that it holds; it waits again");
                 }
             }
         });
