@@ -7,12 +7,14 @@
 use crate::caches::CacheDir;
 use crate::cgroup;
 use crate::clock::boot_ns;
+use crate::detect::LateGpus;
 use crate::keep;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::logs::LogDir;
 use crate::measure::{MeasureCore, Measured};
+use crate::probe::Late;
 use crate::process;
-use crate::protocol::{FromKeeper, Hidden, Lines, TaskRef, ToKeeper, to_line};
+use crate::protocol::{FromKeeper, Hidden, Lines, ToKeeper, to_line};
 use crate::random::fresh_number;
 use crate::watch::{Due, LOOK_EVERY, Watch};
 use crate::wire::{inventory, report_of};
@@ -20,7 +22,6 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -38,6 +39,8 @@ use windlass_core::tags::Attributes;
 
 /// How long a keeper may take to answer before it counts as stuck.
 const KEEPER_ANSWER: Duration = Duration::from_secs(10);
+/// How long the user database may take to tell this user's home directory, where no variable does.
+const HOME_WAIT: Duration = Duration::from_secs(2);
 /// Pause between two attempts to get a keeper.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -54,6 +57,8 @@ pub struct AgentOptions {
     pub identity: u64,
     /// The capacity that all tasks may use together.
     pub capacity: Resources,
+    /// GPUs that are added to it when their driver answers.
+    pub late_gpus: Option<LateGpus>,
     /// Detected attributes and the tags of the operator.
     pub attributes: Attributes,
     /// Whether the keeper and all tasks end with this process.
@@ -127,14 +132,14 @@ pub struct Agent {
 
 struct Shared {
     options: AgentOptions,
+    /// That of the options, and GPUs that were found since.
+    capacity: Mutex<Resources>,
     writer: Mutex<Writer>,
     stopped: AtomicBool,
     /// Whether a keeper was told to become this agent's program. It is told once.
     upgraded: AtomicBool,
     measured: Measured,
     watch: Watch,
-    /// The attempts of the last inventory.
-    held: Mutex<BTreeSet<TaskRef>>,
 }
 
 /// The sending side of the connection to the keeper, and the number of that connection.
@@ -159,8 +164,8 @@ impl Agent {
         let (stopped, upgraded) = (AtomicBool::new(false), AtomicBool::new(false));
         let measured = Measured::default();
         let (writer, watch) = (Mutex::default(), Watch::default());
-        let held = Mutex::default();
-        let shared = Shared { options, writer, stopped, upgraded, measured, watch, held };
+        let capacity = Mutex::new(options.capacity.clone());
+        let shared = Shared { options, capacity, writer, stopped, upgraded, measured, watch };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store(store)?;
         let first = agent.connect()?;
@@ -170,6 +175,10 @@ impl Agent {
         spawn("watch", move || this.watch())?;
         let this = agent.clone();
         spawn("logs", move || this.keep_room())?;
+        if let Some(late) = agent.shared.options.late_gpus.clone() {
+            let this = agent.clone();
+            spawn("gpus", move || this.await_gpus(&late))?;
+        }
         let this = agent.clone();
         let listen = move || {
             let mut on = |agent: &Agent, messages| on.lock()(agent, messages);
@@ -261,14 +270,15 @@ impl Agent {
     fn keep_room(&self) {
         let mut looked = Instant::now();
         while !self.shared.stopped.load(Ordering::Relaxed) {
-            self.shared.measured.look_at_space(&self.shared.options.state);
+            let space = self.shared.measured.look_at_space(&self.shared.options.state);
             thread::sleep(LOOK_EVERY);
-            if looked.elapsed() < keep::EVERY {
+            if looked.elapsed() < keep::interval(space) {
                 continue;
             }
+            // Before the keeper's first answer any output may be that of a task that runs.
+            let Some(running) = self.shared.measured.running() else { continue };
             looked = Instant::now();
-            let held = self.shared.held.lock().clone();
-            match keep::make_room(&self.logs(), self.shared.options.logs_bytes_max, &held) {
+            match keep::make_room(&self.logs(), self.shared.options.logs_bytes_max, &running) {
                 Ok(0) => {}
                 Ok(bytes) => {
                     tracing::warn!(
@@ -277,6 +287,26 @@ impl Agent {
                 }
                 Err(e) => tracing::warn!("cannot trim the output of tasks: {e}"),
             }
+        }
+    }
+
+    /// Declares the GPUs as soon as their driver answers: another hello tells keeper and server. A hello on a connection
+    /// that has just begun tells them, too.
+    fn await_gpus(&self, late: &LateGpus) {
+        while !self.shared.stopped.load(Ordering::Relaxed) {
+            let Some(found) = late.within(LOOK_EVERY) else { continue };
+            let mut capacity = self.shared.capacity.lock().clone();
+            if !late.declare(found, &mut capacity) {
+                tracing::error!(
+                    "nvidia-smi does not answer: the worker has no gpus until it is started again, or as many as \
+                     --gpus says"
+                );
+                return;
+            }
+            tracing::info!("nvidia-smi has answered: the worker has {} gpus", capacity.gpus);
+            *self.shared.capacity.lock() = capacity;
+            self.send_now(&[self.hello()]);
+            return;
         }
     }
 
@@ -358,7 +388,7 @@ impl Agent {
     /// A hello, which the keeper answers with its inventory.
     pub fn hello(&self) -> ToKeeper {
         let options = &self.shared.options;
-        let (capacity, hide) = (options.capacity.clone(), options.hide.clone());
+        let (capacity, hide) = (self.shared.capacity.lock().clone(), options.hide.clone());
         ToKeeper::Hello { capacity, sent: boot_ns(), hide }
     }
 
@@ -429,11 +459,6 @@ impl Agent {
                     // The first answer came. From now on silence is not an error.
                     _ = stream.set_read_timeout(None);
                     messages.iter().for_each(|message| self.shared.measured.hear(message));
-                    for message in &messages {
-                        if let FromKeeper::State { held, .. } | FromKeeper::Beat { held, .. } = message {
-                            *self.shared.held.lock() = held.iter().map(|held| held.task).collect();
-                        }
-                    }
                     self.upgrade(connection, &messages);
                     let greets = messages.iter().any(|message| matches!(message, FromKeeper::State { .. }));
                     let messages = messages.into_iter();
@@ -466,7 +491,7 @@ impl Agent {
             incarnation,
             fences,
             sent,
-            capacity: Some(options.capacity.clone().into()),
+            capacity: Some(self.shared.capacity.lock().clone().into()),
             attributes: attributes_to_wire(&options.attributes),
             inventory: Some(inventory(seq, held)),
         };
@@ -540,6 +565,12 @@ impl Agent {
         // The agent may itself run inside a task. The variables that mark that task must not mark the keeper
         // and its tasks.
         command.env_remove(MARKER).env_remove("WINDLASS_TASK").env_remove("WINDLASS_TOKEN");
+        // The user database may never answer, and the keeper waits for nothing.
+        if std::env::var_os("HOME").is_none_or(|home| home.is_empty())
+            && let Some(home) = Late::ask(std::env::home_dir).within(HOME_WAIT).flatten()
+        {
+            command.env("HOME", home);
+        }
         // `SIGCHLD` of this child may be unhandled in the caller, so the child is collected here.
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.map_err(|e| AgentError::Start(e.to_string()))?;

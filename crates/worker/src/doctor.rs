@@ -3,8 +3,9 @@
 //! write a file, and removes each again. No check touches a running keeper.
 
 use crate::cgroup::Cgroups;
-use crate::detect::gpus;
+use crate::detect::{FoundGpus, GPUS_TOLD_WAIT, gpus};
 use crate::keeper::KeeperFile;
+use crate::probe::{Late, run_within};
 use crate::process::start_ticks;
 use crate::users::{BadUser, UserEntry, UserMap};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -13,10 +14,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use windlass_core::resources::Bytes;
 
 /// Size of the trial file that shows whether a file system can punch holes.
 const TRIAL_BYTES: u64 = 256 << 10;
+
+/// How long a check may take that asks a program, a file system or the user database.
+const CHECK_MAX: Duration = Duration::from_secs(10);
 
 /// Result of one check.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,16 +60,26 @@ pub fn doctor() -> Vec<Finding> {
 
 /// All checks of [`doctor`], and what a worker of a farm needs besides.
 pub fn doctor_worker(worker: &Examined) -> Vec<Finding> {
+    let Examined { state, program, users: entries, as_root, gpus } = worker.clone();
     let mut findings = doctor();
-    findings.extend([
-        clock(),
-        devices(worker.gpus),
-        holes(&worker.state),
-        users(&worker.users, worker.as_root),
-        hiding(),
-    ]);
-    findings.push(keeper(&worker.state, &worker.program));
+    findings.extend([clock(), devices(gpus)]);
+    let dir = state.clone();
+    findings.push(in_time("file system", move || holes(&dir)));
+    findings.push(in_time("users", move || users(&entries, as_root)));
+    findings.push(hiding());
+    findings.push(in_time("keeper", move || keeper(&state, &program)));
     findings
+}
+
+/// A check that a file system or the user database may hold up for ever.
+fn in_time(what: &str, check: impl FnOnce() -> Finding + Send + 'static) -> Finding {
+    let late = || {
+        let detail = format!("no answer within {} s", CHECK_MAX.as_secs());
+        let advice =
+            "see whether the file system of --state answers ('df'), and the user database ('getent passwd')";
+        needed(false, what, detail, advice)
+    };
+    Late::ask(check).within(CHECK_MAX).unwrap_or_else(late)
 }
 
 fn found(ok: bool, what: &str, detail: impl Into<String>, advice: &str) -> Finding {
@@ -91,7 +106,7 @@ fn namespaces() -> Finding {
 
 /// Tries it in another process, because `unshare` would change this one.
 fn can_unshare(args: &[&str]) -> bool {
-    Command::new("unshare").args(args).output().is_ok_and(|output| output.status.success())
+    run_within(Command::new("unshare").args(args), CHECK_MAX).is_ok()
 }
 
 fn cgroups() -> Finding {
@@ -132,14 +147,23 @@ fn clock() -> Finding {
 }
 
 fn devices(asked: Option<u32>) -> Finding {
-    let (count, bytes) = gpus();
+    const WHAT: &str = "gpus";
+    if asked == Some(0) {
+        return found(true, WHAT, "not used", "");
+    }
+    let Some(FoundGpus::Known(count, bytes)) = gpus(GPUS_TOLD_WAIT) else {
+        let detail = format!("nvidia-smi has not answered within {} s", GPUS_TOLD_WAIT.as_secs());
+        let advice = "see whether the driver is stuck ('dmesg'); a worker starts without gpus, and declares them when it \
+                      answers; --gpus 0 asks for none";
+        return found(false, WHAT, detail, advice);
+    };
     let detail = match count {
         0 => "none: nvidia-smi is not there or shows none".to_owned(),
         _ => format!("{count}, with {} together", Bytes(bytes)),
     };
     found(
         asked.is_none_or(|asked| asked <= count),
-        "gpus",
+        WHAT,
         detail,
         "more are declared than the driver shows: correct --gpus or WINDLASS_WORKER_GPUS",
     )
@@ -345,5 +369,6 @@ mod tests {
         assert!(devices(None).ok && clock().ok);
         let more = devices(Some(u32::MAX));
         assert!(!more.ok && more.advice.is_some());
+        assert!(devices(Some(0)).ok);
     }
 }

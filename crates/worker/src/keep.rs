@@ -1,6 +1,6 @@
 //! Room for output files. As the worker's disk fills, or its output takes more than the operator allows, the
-//! oldest output of ended tasks is cut to its beginning. A thread of the agent calls it every [`EVERY`].
-//! Output of attempts that the keeper still has is never cut, and no file is deleted. Marks are small, and stay.
+//! oldest output of ended tasks is cut to its beginning. A thread of the agent calls it at each [`interval`].
+//! Output of attempts that run is never cut here, and no file is deleted. Marks are small, and stay.
 
 use crate::logs::{LogDir, TIMES_ENDING};
 use crate::protocol::TaskRef;
@@ -14,16 +14,24 @@ use std::time::{Duration, SystemTime};
 use windlass_core::load::formula::kept_free_bytes;
 use windlass_core::load::pressure::DiskSpace;
 
-/// Interval between two checks.
-pub const EVERY: Duration = Duration::from_secs(30);
+/// Interval between two checks, and that while the disk is full and submissions may be refused for it.
+const EVERY: Duration = Duration::from_secs(30);
+const EVERY_FULL: Duration = Duration::from_secs(5);
 /// Bytes that are kept of a file that is cut.
 const HEAD_BYTES: u64 = 4 << 10;
-/// A file that was written to more recently may belong to a task that starts just now, and is not cut.
-const SETTLED: Duration = Duration::from_secs(60);
+/// A file that was written to more recently may belong to a task whose start the keeper has not reported yet, and is
+/// not cut. A start is reported within 10 s, and an agent finds its keeper again within 10 s.
+const SETTLED: Duration = Duration::from_secs(30);
+
+/// Interval until the next check, on a disk with that space.
+pub fn interval(space: Option<DiskSpace>) -> Duration {
+    let lacks = |space: DiskSpace| space.free_bytes < kept_free_bytes(space.total_bytes);
+    if space.is_some_and(lacks) { EVERY_FULL } else { EVERY }
+}
 
 /// Cuts output, oldest first, until enough of the disk is free and all output takes at most `bytes_max`.
-/// `held` are the attempts that still write. Returns the bytes that were freed.
-pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, held: &BTreeSet<TaskRef>) -> io::Result<u64> {
+/// `running` are the attempts that still write. Returns the bytes that were freed.
+pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, running: &BTreeSet<TaskRef>) -> io::Result<u64> {
     let DiskSpace { free_bytes, total_bytes } = match space(logs.root()) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
         found => found?,
@@ -32,23 +40,28 @@ pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, held: &BTreeSet<TaskRef>
     if lacking == 0 && bytes_max.is_none() {
         return Ok(0);
     }
-    let held: BTreeSet<PathBuf> = held.iter().flat_map(|task| logs.paths(*task)).collect();
+    let written: BTreeSet<PathBuf> = running.iter().flat_map(|task| logs.paths(*task)).collect();
     let mut files = files(logs.root())?;
     let taken: u64 = files.iter().map(|file| file.bytes).sum();
     let wanted = lacking.max(taken.saturating_sub(bytes_max.unwrap_or(u64::MAX)));
     files.sort_by_key(|file| file.changed);
-    let mut given = 0;
+    let (mut given, mut failed) = (0, None);
     for file in files {
         if given >= wanted {
-            break;
+            return Ok(given);
         }
         let settled = file.changed.elapsed().is_ok_and(|age| age > SETTLED);
-        if settled && file.bytes > 2 * HEAD_BYTES && !held.contains(&file.path) {
-            cut(&file.path)?;
-            given += file.bytes - HEAD_BYTES;
+        if settled && file.bytes > 2 * HEAD_BYTES && !written.contains(&file.path) {
+            match cut(&file.path) {
+                Ok(()) => given += file.bytes - HEAD_BYTES,
+                // Its job was deleted meanwhile.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                // The others may give enough.
+                Err(e) => failed = Some(e),
+            }
         }
     }
-    Ok(given)
+    failed.map_or(Ok(given), Err)
 }
 
 /// The space of the file system that holds a directory.
@@ -118,14 +131,14 @@ mod tests {
         let times = logs.path(task(5), Stream::Times);
         fs::write(&times, vec![7; 100 << 10]).unwrap();
         File::open(&times).unwrap().set_modified(SystemTime::now() - Duration::from_secs(9000)).unwrap();
-        let held = BTreeSet::from([task(3)]);
-        let given = make_room(&logs, Some(5 << 20), &held).unwrap();
+        let running = BTreeSet::from([task(3)]);
+        let given = make_room(&logs, Some(5 << 20), &running).unwrap();
         assert_eq!(given, 0, "there is room");
-        let given = make_room(&logs, Some((3 << 20) + (100 << 10)), &held).unwrap();
+        let given = make_room(&logs, Some((3 << 20) + (100 << 10)), &running).unwrap();
         assert!(given > 900 << 10, "{given}");
         assert!(bytes(1) < 5000, "the oldest that has ended");
         assert_eq!([bytes(2), bytes(3), bytes(4), bytes(5)], [1 << 20, 1 << 20, 1 << 20, 100]);
-        make_room(&logs, Some(0), &held).unwrap();
+        make_room(&logs, Some(0), &running).unwrap();
         assert!(bytes(2) < 5000);
         assert_eq!([bytes(3), bytes(4)], [1 << 20, 1 << 20], "what is still written stays");
         assert_eq!(
@@ -135,5 +148,7 @@ mod tests {
         );
         let (_, text) = logs.read(task(1), Stream::Out, -100, 1000).unwrap().unwrap();
         assert!(String::from_utf8_lossy(&text).contains("disk of this worker was full"));
+        let space = |free_bytes| Some(DiskSpace { free_bytes, total_bytes: 60 << 20 });
+        assert_eq!([space(0), space(4 << 20), None].map(interval), [EVERY_FULL, EVERY, EVERY]);
     }
 }

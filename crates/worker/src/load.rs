@@ -3,6 +3,7 @@
 //! what a load means for placement; the engine does.
 
 use crate::cgroup::field;
+use crate::confinement::{allowed_cpus, cpu_quota, memory_room};
 use crate::mounts::{Group, Mounts};
 use crate::process::resident_bytes;
 use std::fs;
@@ -39,17 +40,12 @@ struct Reading {
 impl LoadReader {
     /// A reader for a worker that declares `capacity`.
     pub fn new(capacity: &Resources) -> LoadReader {
-        let mask = rustix::thread::sched_getaffinity(None);
-        let cpus = mask.map(|mask| {
-            (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| mask.is_set(*cpu)).collect::<Vec<_>>()
-        });
-        let cpus = cpus.unwrap_or_default();
-        let has_quota = std::thread::available_parallelism().is_ok_and(|n| n.get() < cpus.len());
-        LoadReader::below(PathBuf::from("/"), cpus, has_quota, f64::from(capacity.cpu) / 100.0)
+        LoadReader::below(PathBuf::from("/"), allowed_cpus(), f64::from(capacity.cpu) / 100.0)
     }
 
-    fn below(root: PathBuf, cpus: Vec<usize>, has_quota: bool, declared: f64) -> LoadReader {
+    fn below(root: PathBuf, cpus: Vec<usize>, declared: f64) -> LoadReader {
         let mounts = Mounts::read(&root).unwrap_or_default();
+        let has_quota = cpu_quota(&mounts).is_some_and(|quota| (quota as usize) < 100 * cpus.len());
         LoadReader { root, mounts, cpus, has_quota, declared, before: None }
     }
 
@@ -148,17 +144,9 @@ impl LoadReader {
         let info = fs::read_to_string(self.root.join("proc/meminfo")).unwrap_or_default();
         let bytes = |name| field(&info.replace(" kB", ""), name).and_then(|kib| kib.checked_mul(1024));
         let total = bytes("MemTotal:");
-        let mut memory = AvailableMemory { available: bytes("MemAvailable:"), limited: false };
-        for (group, files) in [(&self.mounts.v2, &V2), (&self.mounts.memory_v1, &V1)] {
-            let Some(group) = group else { continue };
-            // The limits of all groups above hold too.
-            for dir in group.home().ancestors().take_while(|dir| dir.starts_with(&group.mount)) {
-                let Some(room) = files.room(dir, total) else { continue };
-                memory.limited = true;
-                memory.available = memory.available.map(|bytes| bytes.min(room));
-            }
-        }
-        memory
+        let room = memory_room(&self.mounts, total);
+        let available = bytes("MemAvailable:").map(|bytes| bytes.min(room.unwrap_or(u64::MAX)));
+        AvailableMemory { available, limited: room.is_some() }
     }
 
     /// Resident bytes of all processes in the tasks' groups.
@@ -177,38 +165,6 @@ struct AvailableMemory {
     available: Option<u64>,
     /// Whether the limit of a control group applies.
     limited: bool,
-}
-
-/// Names of files in one version of control groups, and of the counters of page cache that can be reclaimed.
-struct MemoryFiles {
-    limit: &'static str,
-    usage: &'static str,
-    cached: [&'static str; 2],
-}
-
-const V2: MemoryFiles =
-    MemoryFiles { limit: "memory.max", usage: "memory.current", cached: ["inactive_file", "active_file"] };
-const V1: MemoryFiles = MemoryFiles {
-    limit: "memory.limit_in_bytes",
-    usage: "memory.usage_in_bytes",
-    cached: ["total_inactive_file", "total_active_file"],
-};
-
-impl MemoryFiles {
-    /// Bytes left below a group's limit. `None` without a limit, or with one above the machine's memory.
-    fn room(&self, dir: &Path, total: Option<u64>) -> Option<u64> {
-        let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
-        let limit = read(self.limit)?
-            .trim()
-            .parse::<u64>()
-            .ok()
-            .filter(|limit| total.is_none_or(|total| *limit < total))?;
-        let used = read(self.usage)?.trim().parse::<u64>().ok()?;
-        let stat = read("memory.stat").unwrap_or_default();
-        let cached: u64 =
-            self.cached.iter().filter_map(|name| field(&stat, name)).fold(0, u64::saturating_add);
-        Some(limit.saturating_sub(used.saturating_sub(cached)))
-    }
 }
 
 fn pressures(path: impl Fn(&str) -> PathBuf, before: Option<(&Pressures, u64)>) -> Pressures {
@@ -256,7 +212,7 @@ mod tests {
 
         fn bare() -> Machine {
             let dir = tempfile::tempdir().unwrap();
-            let reader = LoadReader::below(dir.path().to_owned(), Vec::new(), false, 0.0);
+            let reader = LoadReader::below(dir.path().to_owned(), Vec::new(), 0.0);
             let machine = Machine { dir, reader };
             machine.write(
                 "proc/self/mountinfo",
@@ -269,7 +225,7 @@ mod tests {
         }
 
         fn reopened(mut self, cpus: Vec<usize>, declared: f64) -> Machine {
-            self.reader = LoadReader::below(self.dir.path().to_owned(), cpus, false, declared);
+            self.reader = LoadReader::below(self.dir.path().to_owned(), cpus, declared);
             self
         }
 
@@ -389,6 +345,9 @@ mod tests {
         machine.write("sys/fs/cgroup/unified/slice/memory.max", "102400\n");
         machine.write("sys/fs/cgroup/unified/slice/memory.current", "204800\n");
         assert_eq!(machine.read(4).memory_available, Some(0));
+        machine.write("sys/fs/cgroup/unified/slice/memory.max", "max\n");
+        machine.write("sys/fs/cgroup/unified/slice/memory.high", "307200\n");
+        assert_eq!(machine.read(5).memory_available, Some(102_400), "beyond it the kernel holds tasks up");
     }
 
     #[test]
@@ -399,8 +358,16 @@ mod tests {
         assert!(!machine.read(2).confined);
         assert_eq!(count_listed("0-3,8"), Some(5));
         assert_eq!([count_listed(""), count_listed("3-1"), count_listed("0-x")], [None; 3]);
-        machine.reader.has_quota = true;
-        assert!(machine.read(3).confined);
+        machine.write("sys/fs/cgroup/unified/slice/cpu.max", "200000 100000\n");
+        assert!(
+            !machine.reopened(vec![1, 3], 2.0).read(3).confined,
+            "the quota is what the cpus have anyway"
+        );
+        let mut machine = Machine::with(&[
+            ("sys/devices/system/cpu/online", "1,3\n"),
+            ("sys/fs/cgroup/unified/slice/cpu.max", "150000 100000\n"),
+        ]);
+        assert!(machine.read(4).confined);
     }
 
     #[test]
@@ -421,7 +388,7 @@ mod tests {
     #[test]
     fn of_garbage_and_of_nothing_nothing_is_known() {
         let empty = tempfile::tempdir().unwrap();
-        let mut reader = LoadReader::below(empty.path().to_owned(), vec![0], false, 1.0);
+        let mut reader = LoadReader::below(empty.path().to_owned(), vec![0], 1.0);
         assert_eq!(reader.read(1, &[]), LoadReport::default());
         for text in
             ["", "\n", "nan nan nan", "some", "cpu1 x\ncpu3 -1", "18446744073709551615", "MemTotal: -1 kB"]

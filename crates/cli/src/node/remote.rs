@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use windlass_api::{Address, Addresses};
 use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, FOR_QUEUE, SERVES};
 use windlass_worker::{
-    AgentOptions, CacheDir, Hidden, MeasureCore, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote,
+    AgentOptions, CacheDir, Detected, GPUS_ARE_LATE, Hidden, MeasureCore, RemoteOptions, ServerAddress,
+    UserEntry, UserMap, run_remote,
 };
 
 /// Bytes that are kept of one output file by default.
@@ -101,6 +102,15 @@ impl StartArgs {
         }
     }
 
+    /// What this machine has, overridden by the flags.
+    fn detected(&self) -> Detected {
+        let detected = capacity(self.cpus, self.memory, self.gpus);
+        if detected.late_gpus.is_some() {
+            tracing::warn!("{GPUS_ARE_LATE}");
+        }
+        detected
+    }
+
     /// The attributes of a worker that serves some queues alone, or clients of other systems.
     fn serves(&self, nix: Option<&NixMachine>) -> Attributes {
         let one = |text: &str| [text.to_owned()].into();
@@ -155,14 +165,16 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         check_passable(&state)?;
     }
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
-    let caches = args.caches.into_iter().chain(nix.as_ref().map(|_| NixMachine::store()));
-    let caches: Vec<CacheDir> = caches.collect();
+    let Detected { capacity, late_gpus } = args.detected();
+    let caches: Vec<CacheDir> =
+        args.caches.into_iter().chain(nix.iter().map(|_| NixMachine::store())).collect();
     let agent = AgentOptions {
         name: windlass_worker::name(&state, args.name, host).with_context(in_state)?,
         identity: windlass_worker::identity(&state).with_context(in_state)?,
         state: state.clone(),
         program: std::env::current_exe().context("cannot find this program")?,
-        capacity: nix.iter().fold(capacity(args.cpus, args.memory, args.gpus), |all, nix| nix.add_to(all)),
+        capacity: nix.iter().fold(capacity, |all, nix| nix.add_to(all)),
+        late_gpus,
         die_with_agent: false,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
         logs_bytes_max: args.logs_bytes_max,

@@ -1,22 +1,18 @@
 //! This machine's declaration as a worker: its capacity and its attributes.
 
+use crate::ui::message::message;
 use windlass_api::{Resources, Worker, WorkerState};
 use windlass_core::tags::Attributes;
+use windlass_worker::{Detected, GPUS_START_WAIT, GPUS_TOLD_WAIT};
 
-/// The detected capacity of this machine, overridden by what is given.
-pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> windlass_core::Resources {
-    let mut capacity = windlass_worker::capacity();
+/// The detected capacity of this machine, overridden by what is given. The driver of gpus has 3 s to answer.
+pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> Detected {
+    let mut detected = windlass_worker::capacity(gpus, GPUS_START_WAIT);
     if let Some(cpus) = cpus {
-        capacity.cpu = (cpus * 100.0).round() as u32;
+        detected.capacity.cpu = (cpus * 100.0).round() as u32;
     }
-    capacity.memory = memory.unwrap_or(capacity.memory);
-    if let Some(gpus) = gpus.filter(|gpus| *gpus != capacity.gpus) {
-        // Which of the devices are meant is not known: each counts with the mean of their memory.
-        capacity.gpu_memory =
-            capacity.gpu_memory.checked_div(capacity.gpus.into()).unwrap_or(0) * u64::from(gpus);
-        capacity.gpus = gpus;
-    }
-    capacity
+    detected.capacity.memory = memory.unwrap_or(detected.capacity.memory);
+    detected
 }
 
 /// The detected attributes of this machine, and tags: `key` or `key=value`.
@@ -34,12 +30,16 @@ pub fn attributes(tags: &[String]) -> Attributes {
 pub fn detect() -> Worker {
     let attributes = windlass_worker::attributes();
     let host = attributes.get("host").and_then(|names| names.first().cloned());
+    let Detected { capacity, late_gpus } = windlass_worker::capacity(None, GPUS_TOLD_WAIT);
+    if late_gpus.is_some() {
+        message!("note: nvidia-smi has not answered within 10 s: this machine's gpus are unknown");
+    }
     Worker {
         id: 0,
         name: host.unwrap_or_else(|| "local".to_owned()),
         state: WorkerState::Up,
         note: None,
-        capacity: Resources::from_core(&windlass_worker::capacity()),
+        capacity: Resources::from_core(&capacity),
         booked: Resources::default(),
         attributes,
         running: 0,

@@ -440,11 +440,10 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
 ];
 
 /// The modules of the worker that each of its modules may use. There is no circle.
-pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
+pub const WORKER_EDGES: [(&str, &[&str]); 36] = [
     ("admin_sockets", &[]),
     ("caches", &[]),
     ("clock", &[]),
-    ("detect", &[]),
     ("kept", &[]),
     ("lib", &[]),
     ("mounts", &[]),
@@ -460,15 +459,18 @@ pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
     ("core_speed", &["identity"]),
     ("names", &["users"]),
     ("process", &["syscall", "users"]),
+    ("probe", &["process"]),
     ("protocol", &["users"]),
     ("logs", &["protocol"]),
     ("mask", &["protocol", "unshare"]),
     ("cgroup", &["kept", "mounts"]),
+    ("confinement", &["cgroup", "mounts"]),
+    ("detect", &["confinement", "mounts", "probe"]),
     ("wire", &["protocol"]),
     ("keep", &["logs", "protocol"]),
     ("launcher", &["mask", "process", "syscall", "users"]),
     ("old_output", &["logs"]),
-    ("load", &["cgroup", "mounts", "process"]),
+    ("load", &["cgroup", "confinement", "mounts", "process"]),
     ("spawn", &["launcher", "mask", "process"]),
     (
         "keeper",
@@ -477,13 +479,13 @@ pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
             "users",
         ],
     ),
-    ("doctor", &["cgroup", "detect", "keeper", "process", "users"]),
+    ("doctor", &["cgroup", "detect", "keeper", "probe", "process", "users"]),
     ("measure", &["caches", "clock", "core_speed", "keep", "keeper", "load", "network", "protocol"]),
     (
         "agent",
         &[
-            "caches", "cgroup", "clock", "identity", "keep", "keeper", "logs", "measure", "process",
-            "protocol", "random", "watch", "wire",
+            "caches", "cgroup", "clock", "detect", "identity", "keep", "keeper", "logs", "measure", "probe",
+            "process", "protocol", "random", "watch", "wire",
         ],
     ),
     (

@@ -51,7 +51,8 @@ impl Body {
             for (name, value) in [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)] {
                 self.env.entry(name.to_owned()).or_insert_with(|| value.clone());
             }
-        } else if let Some(home) = std::env::home_dir().and_then(|home| home.to_str().map(str::to_owned)) {
+        } else if let Ok(home) = std::env::var("HOME") {
+            // The agent sees to it that the keeper has this variable.
             self.env.entry("HOME".to_owned()).or_insert(home);
         }
     }
