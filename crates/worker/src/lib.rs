@@ -26,6 +26,7 @@ mod load;
 mod logs;
 mod mask;
 mod measure;
+mod memory;
 mod mounts;
 mod names;
 mod network;

@@ -2,10 +2,10 @@
 //! report each second and the agent sends it. What cannot be read is `None`, never 0. Nothing here decides
 //! what a load means for placement; the engine does.
 
-use crate::cgroup::field;
+use crate::cgroup::{field, held};
 use crate::confinement::{allowed_cpus, cpu_quota, memory_room};
+use crate::memory::resident_sizes;
 use crate::mounts::{Group, Mounts};
-use crate::process::resident_bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -80,7 +80,7 @@ impl LoadReader {
             own: now.own,
             load_average: self.load_average(),
             memory_available: memory.available,
-            memory_own: tasks.first().and_then(|group| self.memory_of(group)),
+            memory_own: self.memory_of(tasks).map(|bytes| bytes.min(memory.used.unwrap_or(u64::MAX))),
             cpu_used,
             cpu_foreign,
             // The rest is not of files of the kernel.
@@ -145,18 +145,39 @@ impl LoadReader {
         let bytes = |name| field(&info.replace(" kB", ""), name).and_then(|kib| kib.checked_mul(1024));
         let total = bytes("MemTotal:");
         let room = memory_room(&self.mounts, total);
-        let available = bytes("MemAvailable:").map(|bytes| bytes.min(room.unwrap_or(u64::MAX)));
-        AvailableMemory { available, limited: room.is_some() }
+        let available = bytes("MemAvailable:");
+        AvailableMemory {
+            available: available.map(|bytes| bytes.min(room.unwrap_or(u64::MAX))),
+            limited: room.is_some(),
+            used: total.zip(available).map(|(total, available)| total.saturating_sub(available)),
+        }
     }
 
-    /// Resident bytes of all processes in the tasks' groups.
-    fn memory_of(&self, base: &Path) -> Option<u64> {
-        let groups = fs::read_dir(base).ok()?.flatten();
-        let pids = groups.filter_map(|group| fs::read_to_string(group.path().join("cgroup.procs")).ok());
-        let pids: Vec<i32> = pids
-            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>())
-            .collect();
-        Some(resident_bytes(&self.root.join("proc"), &pids))
+    /// Bytes that all processes of tasks hold, as far as groups count them: that of version 2 above all tasks, or that of
+    /// version 1 which a task with a memory limit has. Of other tasks resident sizes are added, in which shared memory
+    /// counts for each process.
+    fn memory_of(&self, tasks: &[PathBuf]) -> Option<u64> {
+        let counted = |dir: &Path| {
+            let (anonymous, shared) = held(&fs::read_to_string(dir.join("memory.stat")).ok()?)?;
+            anonymous.checked_add(shared)
+        };
+        let pids = |dir: &Path| {
+            let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+            text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()
+        };
+        let base = tasks.first()?;
+        if let Some(bytes) = counted(base) {
+            return Some(bytes);
+        }
+        let mut sum = 0u64;
+        for slot in fs::read_dir(base).ok()?.flatten() {
+            let limited = tasks.get(1).map(|base| base.join(slot.file_name()));
+            let limited = limited.filter(|dir| !pids(dir).is_empty()).and_then(|dir| counted(&dir));
+            let resident =
+                || resident_sizes(&self.root.join("proc"), &pids(&slot.path())).iter().sum::<u64>();
+            sum = sum.saturating_add(limited.unwrap_or_else(resident));
+        }
+        Some(sum)
     }
 }
 
@@ -165,6 +186,8 @@ struct AvailableMemory {
     available: Option<u64>,
     /// Whether the limit of a control group applies.
     limited: bool,
+    /// Bytes that cannot be allocated, because something on this machine holds them.
+    used: Option<u64>,
 }
 
 fn pressures(path: impl Fn(&str) -> PathBuf, before: Option<(&Pressures, u64)>) -> Pressures {
@@ -383,6 +406,30 @@ mod tests {
         assert_eq!(machine.read(1).memory_own, Some(12 * page));
         assert_eq!(machine.reader.read(2 * SECOND_NS, &[]).memory_own, None);
         assert_eq!(machine.reader.read(3 * SECOND_NS, &["/nonexistent".into()]).memory_own, None);
+        // Forks that share most of it hold no more than what is in use.
+        machine.write("proc/13/statm", "500 500 1 1 0 1 0\n");
+        assert_eq!(machine.read(4).memory_own, Some(400 << 10));
+    }
+
+    #[test]
+    fn memory_of_tasks_is_what_their_groups_count() {
+        let page = rustix::param::page_size() as u64;
+        let mut machine = Machine::with(&[
+            (&format!("{TASKS}/slot-0/cgroup.procs"), "11\n12\n"),
+            (&format!("{TASKS}/slot-1/cgroup.procs"), "13\n"),
+            ("proc/11/statm", "500 30 1 1 0 1 0\n"),
+            ("proc/12/statm", "500 30 1 1 0 1 0\n"),
+            ("proc/13/statm", "500 5 1 1 0 1 0\n"),
+        ]);
+        let limited = "sys/fs/cgroup/memory/box/windlass-1";
+        machine.write(&format!("{limited}/slot-0/cgroup.procs"), "11\n12\n");
+        machine.write(&format!("{limited}/slot-0/memory.stat"), "total_rss 4096\ntotal_shmem 100\n");
+        machine.write(&format!("{limited}/slot-1/cgroup.procs"), "");
+        machine.write(&format!("{limited}/slot-1/memory.stat"), "total_rss 9999\n");
+        let groups = [machine.path(TASKS), machine.path(limited)];
+        assert_eq!(machine.reader.read(SECOND_NS, &groups).memory_own, Some(4_196 + 5 * page));
+        machine.write(&format!("{TASKS}/memory.stat"), "anon 5000\nshmem 10\nfile_mapped 20\n");
+        assert_eq!(machine.reader.read(2 * SECOND_NS, &groups).memory_own, Some(5_020));
     }
 
     #[test]

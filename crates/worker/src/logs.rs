@@ -117,7 +117,8 @@ impl LogDir {
         let next = at + bytes.len() as u64;
         if at > from && offset >= 0 {
             let gone = at - from;
-            let note = format!("\n[windlass: {gone} bytes are left out here, the log is over its limit]\n");
+            let why = "the log was over its limit, or the disk of its worker full";
+            let note = format!("\n[windlass: {gone} bytes are left out here, {why}]\n");
             bytes.splice(0..0, note.into_bytes());
         }
         Ok(Some((next, bytes)))

@@ -13,7 +13,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -453,16 +453,6 @@ pub fn signal(pid: i32, signal: Signal) {
 
 pub fn kill(pid: i32) {
     signal(pid, Signal::KILL);
-}
-
-/// Resident bytes of these processes together, by the `/proc` given. Shared pages count for each of them.
-pub fn resident_bytes(proc: &Path, pids: &[i32]) -> u64 {
-    let page = rustix::param::page_size() as u64;
-    let pages = pids.iter().filter_map(|pid| {
-        let text = fs::read_to_string(proc.join(format!("{pid}/statm"))).ok()?;
-        text.split(' ').nth(1)?.parse::<u64>().ok()
-    });
-    pages.sum::<u64>() * page
 }
 
 /// Whether the kernel ends this process only after others for want of memory.

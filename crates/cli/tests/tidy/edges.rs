@@ -440,12 +440,13 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
 ];
 
 /// The modules of the worker that each of its modules may use. There is no circle.
-pub const WORKER_EDGES: [(&str, &[&str]); 36] = [
+pub const WORKER_EDGES: [(&str, &[&str]); 37] = [
     ("admin_sockets", &[]),
     ("caches", &[]),
     ("clock", &[]),
     ("kept", &[]),
     ("lib", &[]),
+    ("memory", &[]),
     ("mounts", &[]),
     ("network", &[]),
     ("outgoing", &[]),
@@ -470,13 +471,13 @@ pub const WORKER_EDGES: [(&str, &[&str]); 36] = [
     ("keep", &["logs", "protocol"]),
     ("launcher", &["mask", "process", "syscall", "users"]),
     ("old_output", &["logs"]),
-    ("load", &["cgroup", "confinement", "mounts", "process"]),
+    ("load", &["cgroup", "confinement", "memory", "mounts"]),
     ("spawn", &["launcher", "mask", "process"]),
     (
         "keeper",
         &[
-            "cgroup", "clock", "kept", "launcher", "logs", "mask", "process", "protocol", "spawn", "unshare",
-            "users",
+            "cgroup", "clock", "keep", "kept", "launcher", "logs", "mask", "memory", "process", "protocol",
+            "spawn", "unshare", "users",
         ],
     ),
     ("doctor", &["cgroup", "detect", "keeper", "probe", "process", "users"]),

@@ -10,6 +10,9 @@ mod chunk;
 mod ending;
 mod launch;
 mod marks;
+mod output_disk;
+mod sample;
+mod sizes;
 
 use super::env::{EMPTY_POLL, KeeperEnv, Refused};
 use super::link::Link;
@@ -19,16 +22,17 @@ use super::session::Sessions;
 use crate::cgroup::Cgroups;
 use crate::clock::unix_ns;
 use crate::kept;
-use crate::logs::{self, LogDir, Stream};
-use crate::process::{self, Exit};
+use crate::logs::{LogDir, Stream};
+use crate::process::Exit;
 use crate::protocol::{
     Amounts, Body, FromKeeper, Held, HeldPhase, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper, WireEnd,
     WireResult,
 };
 use attempt::{MemoryLimit, Running, Waiting};
+use output_disk::OutputDisk;
 use serde::{Deserialize, Serialize};
+use sizes::SizeReader;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use windlass_api::LOG_MARK_EVERY_MS;
@@ -63,6 +67,8 @@ pub struct Tasks {
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
     next_sample: Option<Instant>,
+    size_reader: SizeReader,
+    disk: OutputDisk,
     /// No attempt starts before this, because a start failed for a reason that passes.
     no_space_until: Option<Instant>,
 }
@@ -102,6 +108,8 @@ impl Tasks {
             ended: BTreeMap::new(),
             reclaims: VecDeque::new(),
             next_sample: None,
+            size_reader: SizeReader::default(),
+            disk: OutputDisk::default(),
             no_space_until: None,
         }
     }
@@ -411,11 +419,12 @@ impl Tasks {
     /// Ends tasks that are over their limits, and concludes tasks whose last process is gone.
     pub fn settle(&mut self, now: Instant, link: &mut Link) {
         self.hear_launches(now, link);
+        self.read_sizes(now);
         if self.next_sample.is_some_and(|at| at <= now) {
             self.sample(now);
             self.tell_progress(link);
             let watched = self.running.values().any(|running| running.started.watch_memory);
-            let interval = if watched { SAMPLE_LIMIT } else { SAMPLE };
+            let interval = if watched || self.disk.is_filling() { SAMPLE_LIMIT } else { SAMPLE };
             self.next_sample = (!self.running.is_empty()).then_some(now + interval);
         }
         let mut over = Vec::new();
@@ -516,11 +525,8 @@ impl Tasks {
             }
         }
         running.marks.end(&self.keeper_env.logs, task, bytes, running.started_ns);
-        let mut peak_bytes = running.peak_bytes.max(exit.map_or(0, |exit| exit.peak_bytes));
-        if end == WireEnd::OutOfMemory {
-            // Memory grew to the limit between two samples.
-            peak_bytes = peak_bytes.max(running.memory_limit.bytes(&running.request).unwrap_or(0));
-        }
+        let peak_bytes =
+            running.last_peak(end == WireEnd::OutOfMemory, exit.map_or(0, |exit| exit.peak_bytes));
         match exit {
             Some(_) => self.keeper_env.give_back(running.started.slot),
             None => self.keeper_env.abandon(task, running.started),
@@ -529,6 +535,7 @@ impl Tasks {
         let message = running
             .task_session
             .and_then(|(task_session, _)| self.sessions.leave(&mut self.keeper_env, task_session, failed));
+        let message = message.or_else(|| self.disk.blame(&end, &self.keeper_env.logs));
         let cpu_us = group_us.unwrap_or(0).max(exit.map_or(0, |exit| exit.cpu_us));
         let result = WireResult {
             message,
@@ -546,36 +553,6 @@ impl Tasks {
         parts.into_iter().for_each(|(task, result)| self.finish(task, running.epoch, result, link));
     }
 
-    /// Samples memory, marks when output grew, and cuts output files that are too long.
-    fn sample(&mut self, now: Instant) {
-        let max = self.keeper_env.log_bytes_max;
-        for (task, running) in &mut self.running {
-            let started = &running.started;
-            let leader = running.exit.is_none().then_some(started.pid);
-            let pids = self.keeper_env.pids(leader, *task, started.slot.as_ref());
-            let bytes = process::resident_bytes(Path::new("/proc"), &pids);
-            running.peak_bytes = running.peak_bytes.max(bytes);
-            let limit = running.memory_limit.bytes(&running.request);
-            let killed = started.slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
-            if killed || (started.watch_memory && limit.is_some_and(|limit| bytes > limit)) {
-                running.cause = Some(WireEnd::OutOfMemory);
-                self.keeper_env.end_tree(*task, started, running.exit.is_some());
-            }
-            let sizes = [0, 1].map(|place| started.output[place].metadata().map_or(0, |m| m.len()));
-            running.marks.look(&self.keeper_env.logs, *task, sizes, now);
-            let files = started.output.iter().zip(sizes);
-            for ((file, size), kept_from) in files.zip(&mut running.kept_from) {
-                match logs::rotate(file, size, max, *kept_from) {
-                    Ok(from) => *kept_from = from,
-                    // Without holes in files the limit is held by starting the file again.
-                    Err(e) if e.kind() == std::io::ErrorKind::Unsupported => _ = file.set_len(0),
-                    // The next sample tries again.
-                    Err(_) => {}
-                }
-            }
-        }
-    }
-
     /// When [`Tasks::settle`] is due although no process ends; `None` if there is nothing to wait for.
     pub fn next_deadline(&self) -> Option<Instant> {
         let now = Instant::now();
@@ -583,7 +560,8 @@ impl Tasks {
             // A task that is slow to end may be so for long, because the kernel waits with it for a file system.
             let emptying = running.exit.map(|(_, at)| now + poll_after(at));
             let launch = running.started.launch.as_ref().map(|launch| launch.next_deadline(now));
-            [running.time_limit_at, running.kill_at, emptying, launch].into_iter().flatten()
+            let reading = running.sizes.wanted().and_then(|_| self.size_reader.next_deadline(now));
+            [running.time_limit_at, running.kill_at, emptying, launch, reading].into_iter().flatten()
         });
         let space = self.no_space_until.filter(|_| !self.waiting.is_empty());
         let others = [self.sessions.next_deadline(), self.keeper_env.next_deadline()].into_iter().flatten();

@@ -1,6 +1,7 @@
 //! The state of an attempt while it waits and while it runs, as a keeper hands it to a newer program.
 
 use super::marks::Marks;
+use super::sizes::TaskSizes;
 use crate::keeper::env::Started;
 use crate::keeper::progress::Tail;
 use crate::keeper::session::TaskSession;
@@ -79,6 +80,8 @@ pub(super) struct Running {
     #[serde(default)]
     pub(super) riders: Vec<Rider>,
     pub(super) peak_bytes: u64,
+    #[serde(skip)]
+    pub(super) sizes: TaskSizes,
     /// Disk traffic of the processes that have ended.
     #[serde(default)]
     pub(super) disk_bytes: Option<u64>,

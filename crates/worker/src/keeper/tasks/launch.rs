@@ -4,6 +4,7 @@
 //! between fork and its program.
 
 use super::marks::Marks;
+use super::sizes::TaskSizes;
 use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting};
 use crate::clock::unix_ns;
 use crate::keeper::env::{Refused, Started, refuse, refuse_spawn};
@@ -75,6 +76,7 @@ impl Tasks {
             nodes: waiting.nodes.clone(),
             riders: waiting.riders.clone(),
             peak_bytes: 0,
+            sizes: TaskSizes::default(),
             disk_bytes: None,
             tail: None,
             kept_from: [0; 2],
