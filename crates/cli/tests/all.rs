@@ -20,6 +20,7 @@ mod farm;
 mod figures;
 mod first_page;
 mod front_door;
+mod full_disk;
 mod gateway;
 mod gateway_bodies;
 mod hostile;
@@ -53,6 +54,7 @@ mod shown;
 #[path = "support/opencue.rs"]
 mod site;
 mod strangers;
+mod stuck;
 mod submission;
 mod support;
 mod tasks;

@@ -3,8 +3,8 @@
 //! without its answer, and the agent declares the GPUs when the answer comes. Nothing here changes the machine.
 
 use crate::confinement::{allowed_cpus, cpu_quota, memory_limit};
+use crate::late::{Late, NoAnswer, run_within};
 use crate::mounts::Mounts;
-use crate::probe::{Late, ProbeError, run_within};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -97,7 +97,7 @@ impl LateGpus {
                 let (count, bytes) = parse_gpus(&String::from_utf8_lossy(&answer));
                 FoundGpus::Known(count, bytes)
             }
-            Err(ProbeError::Late(_)) => FoundGpus::Stuck,
+            Err(NoAnswer::Late(_)) => FoundGpus::Stuck,
             Err(_) => FoundGpus::Known(0, 0),
         });
         LateGpus { found, declared }

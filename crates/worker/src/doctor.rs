@@ -5,7 +5,7 @@
 use crate::cgroup::Cgroups;
 use crate::detect::{FoundGpus, GPUS_TOLD_WAIT, gpus};
 use crate::keeper::KeeperFile;
-use crate::probe::{Late, run_within};
+use crate::late::{Late, run_within};
 use crate::process::start_ticks;
 use crate::users::{BadUser, UserEntry, UserMap};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};

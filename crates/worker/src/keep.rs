@@ -23,10 +23,6 @@ const HEAD_BYTES: u64 = 4 << 10;
 /// not cut. A start is reported within 10 s, and an agent finds its keeper again within 10 s.
 const SETTLED: Duration = Duration::from_secs(30);
 
-/// Output of running tasks is watched closely when less than this part of what is kept free is left, where new work no
-/// longer comes, and cut at the second one.
-const WATCHED_PART: u64 = 2;
-const RUNNING_PART: u64 = 4;
 /// With less than this left a write fails, or the next one does. On a small disk it is one part in this many.
 const FULL_BYTES: u64 = 1 << 20;
 const FULL_PART: u64 = 64;
@@ -39,12 +35,13 @@ pub fn interval(space: Option<DiskSpace>) -> Duration {
 
 /// Whether output of running tasks may have to go soon, on a disk with that space.
 pub fn is_filling(space: DiskSpace) -> bool {
-    space.free_bytes < kept_free_bytes(space.total_bytes) / WATCHED_PART
+    space.free_bytes < kept_free_bytes(space.total_bytes) / 4 * 3
 }
 
-/// Bytes of the output of running tasks that have to go, on a disk with that space.
+/// Bytes of the output of running tasks that have to go, on a disk with that space. It goes where new work no longer
+/// comes, when half of what is kept free is left.
 pub fn lacking_bytes(space: DiskSpace) -> u64 {
-    (kept_free_bytes(space.total_bytes) / RUNNING_PART).saturating_sub(space.free_bytes)
+    (kept_free_bytes(space.total_bytes) / 2).saturating_sub(space.free_bytes)
 }
 
 /// Whether writes fail on a disk with that space.

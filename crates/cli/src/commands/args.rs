@@ -45,7 +45,7 @@ pub struct TaskArgs {
     /// Cpus of each task; auto starts with 1 and learns from earlier tasks
     #[arg(long, value_name = "N|N-M|auto", default_value = "1", value_parser = parse_cpus_or_auto, help_heading = "Resources")]
     pub cpus: CpusArg,
-    /// Memory of each task, which it may not exceed: 500M, 2GiB [default: no limit]
+    /// Memory of each task, and its limit, or more if earlier tasks like it needed more: 500M, 2GiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
     pub memory: Option<u64>,
     /// Gpus of each task

@@ -9,7 +9,7 @@ use windlass_core::tags::Attributes;
 use windlass_gateway_nix::hook::builders::is_ssh;
 use windlass_gateway_nix::service::{BUILDS, attributes};
 use windlass_gateway_nix::wire::Machine;
-use windlass_worker::{CacheDir, ProbeError, run_within};
+use windlass_worker::{CacheDir, NoAnswer, run_within};
 
 /// How long Nix may take to tell its settings.
 pub const NIX_WAIT: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ pub fn settings() -> anyhow::Result<String> {
         nix.args(["--extra-experimental-features", "nix-command"]).args(words);
         match run_within(&mut nix, NIX_WAIT) {
             Ok(shown) => return Ok(String::from_utf8_lossy(&shown).into_owned()),
-            Err(ProbeError::Failed(_)) => {}
+            Err(NoAnswer::Failed(_)) => {}
             Err(e) => return Err(e).context("cannot ask 'nix' what this machine builds"),
         }
     }

@@ -58,8 +58,8 @@ mod tests {
     #[test]
     fn output_of_running_tasks_goes_when_that_of_ended_ones_was_not_enough() {
         let mib = |n: u64| n << 20;
-        assert_eq!([2_000, 600, 500].map(|n| seen(mib(n)).is_filling()), [false, false, true]);
-        assert_eq!([1_000, 256, 200, 0].map(|n| seen(mib(n)).lacking_bytes()), [0, 0, mib(56), mib(256)]);
+        assert_eq!([2_000, 800, 700].map(|n| seen(mib(n)).is_filling()), [false, false, true]);
+        assert_eq!([1_000, 512, 200, 0].map(|n| seen(mib(n)).lacking_bytes()), [0, 0, mib(312), mib(512)]);
         assert_eq!((OutputDisk::default().is_filling(), OutputDisk::default().lacking_bytes()), (false, 0));
     }
 

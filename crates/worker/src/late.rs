@@ -23,7 +23,7 @@ const END_POLL: Duration = Duration::from_millis(2);
 /// Why a program gave no answer.
 #[allow(missing_docs, reason = "the texts of the errors show what each field is")]
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
+pub enum NoAnswer {
     #[error("it cannot be run")]
     Start(#[source] io::Error),
     #[error("its answer cannot be read")]
@@ -51,7 +51,7 @@ impl<T: Clone + Send + 'static> Late<T> {
     pub fn ask(question: impl FnOnce() -> T + Send + 'static) -> Late<T> {
         let late = Late(Arc::new(LateAnswer { answer: Mutex::new(None), came: Condvar::new() }));
         let told = late.clone();
-        let asked = thread::Builder::new().name("probe".to_owned()).spawn(move || {
+        let asked = thread::Builder::new().name("question".to_owned()).spawn(move || {
             let answer = question();
             *told.0.answer.lock() = Some(answer);
             told.0.came.notify_all();
@@ -75,13 +75,13 @@ impl<T: Clone + Send + 'static> Late<T> {
 ///
 /// # Errors
 /// If it cannot be run, fails, says too much or takes too long.
-pub fn run_within(command: &mut Command, within: Duration) -> Result<Vec<u8>, ProbeError> {
+pub fn run_within(command: &mut Command, within: Duration) -> Result<Vec<u8>, NoAnswer> {
     let until = Instant::now() + within;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let die_with_asker = || set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from);
     // SAFETY: the closure makes one system call, and allocates nothing.
     unsafe { command.pre_exec(die_with_asker) };
-    let mut child = command.spawn().map_err(ProbeError::Start)?;
+    let mut child = command.spawn().map_err(NoAnswer::Start)?;
     let answer = hear(&mut child, until, within);
     if answer.is_err() {
         abandon(child);
@@ -90,25 +90,25 @@ pub fn run_within(command: &mut Command, within: Duration) -> Result<Vec<u8>, Pr
 }
 
 /// What the program says until it has ended.
-fn hear(child: &mut Child, until: Instant, within: Duration) -> Result<Vec<u8>, ProbeError> {
+fn hear(child: &mut Child, until: Instant, within: Duration) -> Result<Vec<u8>, NoAnswer> {
     let mut stdout = child.stdout.take().expect("its output is piped");
     let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(ProbeError::Late(within));
+            return Err(NoAnswer::Late(within));
         }
         // What it wrote before its end is there once its end is seen.
-        let has_ended = child.try_wait().map_err(ProbeError::Read)?.is_some();
+        let has_ended = child.try_wait().map_err(NoAnswer::Read)?.is_some();
         let wait = if has_ended { Duration::ZERO } else { left.min(LOOK_EVERY) };
         let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
         if poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&wait)).is_ok_and(|ready| ready > 0) {
-            match stdout.read(&mut buffer).map_err(ProbeError::Read)? {
+            match stdout.read(&mut buffer).map_err(NoAnswer::Read)? {
                 0 => break,
                 n => said.extend_from_slice(&buffer[..n]),
             }
             if said.len() > ANSWER_BYTES_MAX {
-                return Err(ProbeError::Long);
+                return Err(NoAnswer::Long);
             }
         } else if has_ended {
             // A process that it left behind keeps the pipe open.
@@ -116,10 +116,10 @@ fn hear(child: &mut Child, until: Instant, within: Duration) -> Result<Vec<u8>, 
         }
     }
     loop {
-        match child.try_wait().map_err(ProbeError::Read)? {
+        match child.try_wait().map_err(NoAnswer::Read)? {
             Some(status) if status.success() => return Ok(said),
-            Some(status) => return Err(ProbeError::Failed(status)),
-            None if Instant::now() >= until => return Err(ProbeError::Late(within)),
+            Some(status) => return Err(NoAnswer::Failed(status)),
+            None if Instant::now() >= until => return Err(NoAnswer::Late(within)),
             None => thread::sleep(END_POLL),
         }
     }
@@ -131,7 +131,7 @@ fn abandon(mut child: Child) {
     if matches!(child.try_wait(), Ok(None)) {
         // It is not collected, so the number is still that of its group.
         process::signal_group(child.id() as i32, Signal::KILL);
-        _ = thread::Builder::new().name("probe".to_owned()).spawn(move || child.wait());
+        _ = thread::Builder::new().name("question".to_owned()).spawn(move || child.wait());
     }
 }
 
@@ -153,10 +153,10 @@ mod tests {
         assert_eq!(run_within(&mut sh("echo a; echo b"), AMPLE).unwrap(), b"a\nb\n");
         let long = run_within(&mut sh("head -c 200000 /dev/zero"), AMPLE).unwrap();
         assert_eq!(long.len(), 200_000);
-        assert!(matches!(run_within(&mut sh("echo a; exit 3"), AMPLE), Err(ProbeError::Failed(_))));
+        assert!(matches!(run_within(&mut sh("echo a; exit 3"), AMPLE), Err(NoAnswer::Failed(_))));
         let absent = run_within(&mut Command::new("/nonexistent/program"), AMPLE);
-        assert!(matches!(absent, Err(ProbeError::Start(_))));
-        assert!(matches!(run_within(&mut sh("cat /dev/zero"), AMPLE), Err(ProbeError::Long)));
+        assert!(matches!(absent, Err(NoAnswer::Start(_))));
+        assert!(matches!(run_within(&mut sh("cat /dev/zero"), AMPLE), Err(NoAnswer::Long)));
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
                 break late;
             }
         };
-        assert!(matches!(late, Err(ProbeError::Late(_))) && began.elapsed() < AMPLE);
+        assert!(matches!(late, Err(NoAnswer::Late(_))) && began.elapsed() < AMPLE);
         let sleep: i32 = std::fs::read_to_string(&path).unwrap().trim().parse().unwrap();
         let deadline = Instant::now() + AMPLE;
         let is_alive = || {
