@@ -290,8 +290,8 @@ impl Agent {
         }
     }
 
-    /// Declares the GPUs as soon as their driver answers: another hello tells keeper and server. A hello on a connection
-    /// that has just begun tells them, too.
+    /// Declares the GPUs as soon as their driver answers: another hello tells keeper and server. A hello on a
+    /// connection that begins just then tells them, too.
     fn await_gpus(&self, late: &LateGpus) {
         while !self.shared.stopped.load(Ordering::Relaxed) {
             let Some(found) = late.within(LOOK_EVERY) else { continue };

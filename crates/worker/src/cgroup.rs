@@ -172,8 +172,8 @@ impl Slot {
         Ok(true)
     }
 
-    /// Bytes that the group's processes hold together, as the kernel counts them: a page that several share counts once,
-    /// and page cache that can be taken back does not count. `None` where the processes are in no group that counts.
+    /// Bytes that the group's processes hold together, as the kernel counts them: a page that several share counts
+    /// once, and page cache that can be taken back does not count. `None` where no group counts the processes.
     pub fn held_bytes(&self) -> Option<u64> {
         let memory = self.memory.as_ref().filter(|memory| !memory.v1 || memory.limit.is_some())?;
         Some(memory.held()?.saturating_sub(memory.left_behind))
@@ -355,9 +355,9 @@ fn remove(base: &Path) {
     _ = fs::remove_dir(base);
 }
 
-/// Bytes of `memory.stat` that the processes of a group hold, by either version of control groups: anonymous memory, and
-/// what they share, in a tmpfs or by mapping files. Pages of a mapped tmpfs are in both of the latter counters, so the
-/// larger one counts. The peak that the kernel keeps by itself is not used: it counts all of the page cache.
+/// Bytes of `memory.stat` that the processes of a group hold, by either version of control groups: anonymous memory,
+/// and what they share, in a tmpfs or by mapping files. Pages of a mapped tmpfs are in both of the latter counters, so
+/// the larger one counts. The peak that the kernel keeps by itself is not used: it counts all of the page cache.
 pub fn held(stat: &str) -> Option<(u64, u64)> {
     let v1 = ["total_rss", "total_shmem", "total_mapped_file"];
     let names = if field(stat, v1[0]).is_some() { v1 } else { ["anon", "shmem", "file_mapped"] };
@@ -417,7 +417,7 @@ mod tests {
     fn page_cache_that_can_be_taken_back_is_not_held() {
         let v2 = "anon 1000\nfile 900000\nkernel 5\nshmem 300\nfile_mapped 200\ninactive_file 899000\n";
         assert_eq!(held(v2), Some((1000, 300)));
-        let v1 = "cache 9\nrss 7\nshmem 1\nmapped_file 2\ntotal_cache 9\ntotal_rss 8\ntotal_shmem 1\ntotal_mapped_file 2\n";
+        let v1 = "cache 9\nrss 7\nshmem 1\ntotal_cache 9\ntotal_rss 8\ntotal_shmem 1\ntotal_mapped_file 2\n";
         assert_eq!(held(v1), Some((8, 2)));
         assert_eq!([held(""), held("anon\n"), held("rss x")], [None; 3]);
     }

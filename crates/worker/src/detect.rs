@@ -21,8 +21,8 @@ pub const GPUS_TOLD_WAIT: Duration = Duration::from_secs(10);
 const GPUS_MAX: Duration = Duration::from_secs(600);
 
 /// Said of a start without the driver's answer.
-pub const GPUS_ARE_LATE: &str = "nvidia-smi has not answered within 3 s: the worker starts without this machine's gpus, and declares them when it \
-     answers; --gpus 0 asks for none";
+pub const GPUS_ARE_LATE: &str = "nvidia-smi has not answered within 3 s: the worker starts without gpus, and declares \
+                                 them when it answers; --gpus 0 asks for none";
 
 /// The capacity of this machine.
 #[derive(Clone, Debug)]

@@ -153,7 +153,7 @@ fn devices(asked: Option<u32>) -> Finding {
     }
     let Some(FoundGpus::Known(count, bytes)) = gpus(GPUS_TOLD_WAIT) else {
         let detail = format!("nvidia-smi has not answered within {} s", GPUS_TOLD_WAIT.as_secs());
-        let advice = "see whether the driver is stuck ('dmesg'); a worker starts without gpus, and declares them when it \
+        let advice = "see whether the driver is stuck (dmesg); a worker starts without gpus, and declares them when it \
                       answers; --gpus 0 asks for none";
         return found(false, WHAT, detail, advice);
     };

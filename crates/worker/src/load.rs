@@ -153,9 +153,9 @@ impl LoadReader {
         }
     }
 
-    /// Bytes that all processes of tasks hold, as far as groups count them: that of version 2 above all tasks, or that of
-    /// version 1 which a task with a memory limit has. Of other tasks resident sizes are added, in which shared memory
-    /// counts for each process.
+    /// Bytes that all processes of tasks hold, as far as groups count them: that of version 2 above all tasks, or that
+    /// of version 1 which a task with a memory limit has. Of other tasks resident sizes are added, in which shared
+    /// memory counts for each process.
     fn memory_of(&self, tasks: &[PathBuf]) -> Option<u64> {
         let counted = |dir: &Path| {
             let (anonymous, shared) = held(&fs::read_to_string(dir.join("memory.stat")).ok()?)?;

@@ -193,16 +193,16 @@ impl Measured {
         }
     }
 
-    /// The attempts that run, and may write output; `None` before a keeper has said which. The reports of starts and ends
-    /// keep it up to date. An inventory alone does not: without a lease nothing asks for one, and attempts that it names
-    /// may have ended since.
+    /// The attempts that run, and may write output; `None` before a keeper has said which. The reports of starts and
+    /// ends keep it up to date. An inventory alone does not: without a lease nothing asks for one, and attempts that it
+    /// names may have ended since.
     pub fn running(&self) -> Option<BTreeSet<TaskRef>> {
         let state = self.state.lock();
         state.is_told.then(|| state.running.clone())
     }
 
-    /// Looks at the space of the worker's directory and of its sessions, which may be a file system of their own. Returns
-    /// that of the directory; `None` if it is unknown.
+    /// Looks at the space of the worker's directory and of its sessions, which may be a file system of their own.
+    /// Returns that of the directory; `None` if it is unknown.
     pub fn look_at_space(&self, state: &Path) -> Option<DiskSpace> {
         let of_state = keep::space(state).ok();
         // Until the first session there is no such directory.

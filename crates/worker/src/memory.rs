@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Resident bytes of each of these processes; none of a process that is gone. A page that several share counts for each.
-/// This reads counters, and waits for nothing that a process does.
+/// Resident bytes of each of these processes; none of a process that is gone. A page that several share counts for
+/// each. This reads counters, and waits for nothing that a process does.
 pub fn resident_sizes(proc: &Path, pids: &[i32]) -> Vec<u64> {
     let page = rustix::param::page_size() as u64;
     let size = |pid: &i32| {

@@ -34,8 +34,8 @@ impl OutputDisk {
         self.0.map_or(0, |(_, space)| keep::lacking_bytes(space))
     }
 
-    /// What a full disk has to do with the end of a task, for people; `None` if the task did not fail, or the disk was not
-    /// full. The system does not tell the keeper which write failed.
+    /// What a full disk has to do with the end of a task, for people; `None` if the task did not fail, or the disk was
+    /// not full. The system does not tell the keeper which write failed.
     pub(super) fn blame(&self, end: &WireEnd, logs: &LogDir) -> Option<String> {
         let has_failed =
             matches!(end, WireEnd::Exited(code) if *code != 0) || matches!(end, WireEnd::Signaled(_));

@@ -63,8 +63,8 @@ impl Tasks {
         }
     }
 
-    /// Cuts the largest output files of running tasks until that many bytes are freed. Output of ended tasks is cut first,
-    /// by the agent, which starts while twice as much is free.
+    /// Cuts the largest output files of running tasks until that many bytes are freed. Output of ended tasks is cut
+    /// first, by the agent, which starts while twice as much is free.
     fn cut_largest_output(&mut self, mut lacking: u64) {
         let all = self.running.iter().flat_map(|(task, running)| {
             [0, 1].map(|place| (Reverse(running.allocated_bytes(place)), *task, place))

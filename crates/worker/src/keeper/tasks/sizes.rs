@@ -2,9 +2,9 @@
 //!
 //! The sum of resident sizes counts a page for each process that shares it: a process that fills memory and forks six
 //! times seems to hold seven times as much. Proportional sizes are exact, but reading them costs time, and can be held
-//! up by the processes that are read, which the keeper never waits for. So they are read in a process of its own, for one
-//! task at a time, and only where the sum could matter: it is above the task's peak, or above its limit. Until then what
-//! the largest process holds is certain.
+//! up by the processes that are read, which the keeper never waits for. So a process of its own reads them, for one task
+//! at a time, and only where the sum could matter: it is above the task's peak, or above its limit. Until then what the
+//! largest process holds is certain.
 //!
 //! - A task of one process needs no reading.
 //! - A task is ended for its memory by an exact size, or by one process that is over the limit alone.
@@ -49,8 +49,8 @@ pub(super) struct TaskSizes {
 }
 
 impl TaskSizes {
-    /// Looks at the resident sizes of a task's processes, and raises its peak by what is certain. Returns the bytes that it
-    /// holds at least. `limit` is that which is held by these looks.
+    /// Looks at the resident sizes of a task's processes, and raises its peak by what is certain. Returns the bytes that
+    /// it holds at least. `limit` is that which is held by these looks.
     pub(super) fn look(
         &mut self,
         (proc, pids): (&Path, Vec<i32>),
@@ -76,7 +76,7 @@ impl TaskSizes {
         certain
     }
 
-    /// Takes in a reading, and returns the bytes that the task holds; `None` if it failed, and the sum counts from now on.
+    /// Takes in a reading, and returns the bytes that the task holds; `None` if it failed, and the sum counts from now.
     pub(super) fn take(&mut self, reading: &SizesRead, peak: &mut u64, now: Instant) -> Option<u64> {
         self.read = Some((now, reading.took));
         self.is_unreadable = reading.bytes.is_none();
