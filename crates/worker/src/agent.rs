@@ -11,7 +11,7 @@ use crate::detect::LateGpus;
 use crate::keep;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::late::Late;
-use crate::logs::LogDir;
+use crate::logs::{ASIDE, LogDir};
 use crate::measure::{MeasureCore, Measured};
 use crate::process;
 use crate::protocol::{FromKeeper, Hidden, Lines, ToKeeper, to_line};
@@ -590,14 +590,14 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentErr
 }
 
 /// Renames the directory of output to `logs-of-STORE`, in the place of what was put aside for that store
-/// before. Only an operator deletes it.
+/// before. Only an operator deletes it; where the disk fills, it is cut as other output of ended tasks.
 fn put_aside(state: &Path, store: &str) -> io::Result<()> {
-    let aside = state.join(format!("logs-of-{store}"));
+    let aside = state.join(format!("{ASIDE}{store}"));
     match fs::remove_dir_all(&aside) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    match fs::rename(state.join("logs"), &aside) {
+    match fs::rename(LogDir::new(state).root(), &aside) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         Err(_) => Ok(()),
         Ok(()) => {

@@ -55,7 +55,10 @@ pub enum FoundGpus {
 /// Capacity of this machine. `gpus` is how many GPUs an operator declares; the driver is not asked if that is 0, and
 /// has no longer than `wait` to answer.
 pub fn capacity(gpus: Option<u32>, wait: Duration) -> Detected {
-    let mut capacity = below(Path::new("/"), allowed_cpus().len());
+    // The mask of a machine with more cpus than it can name is not known.
+    let cpus = Some(allowed_cpus().len()).filter(|cpus| *cpus > 0);
+    let cpus = cpus.or_else(|| Some(std::thread::available_parallelism().ok()?.get())).unwrap_or(1);
+    let mut capacity = below(Path::new("/"), cpus);
     capacity.gpus = gpus.unwrap_or(0);
     if gpus == Some(0) {
         return Detected { capacity, late_gpus: None };
@@ -68,7 +71,7 @@ pub fn capacity(gpus: Option<u32>, wait: Duration) -> Detected {
 /// Cpus and memory, by the files of `/proc` and `/sys` below `root`, of a process whose affinity mask has `cpus`.
 fn below(root: &Path, cpus: usize) -> Resources {
     let mounts = Mounts::read(root).unwrap_or_default();
-    let all = 100 * cpus.max(1) as u32;
+    let all = 100 * cpus as u32;
     // With less than a core no task that asks for nothing would fit.
     let cpu = cpu_quota(&mounts).map_or(all, |quota| all.min(quota.max(100)));
     let memory =

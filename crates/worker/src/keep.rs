@@ -52,16 +52,18 @@ pub fn is_full(space: DiskSpace) -> bool {
 /// Cuts output, oldest first, until enough of the disk is free and all output takes at most `bytes_max`.
 /// `running` are the attempts that still write. Returns the bytes that were freed.
 pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, running: &BTreeSet<TaskRef>) -> io::Result<u64> {
-    let DiskSpace { free_bytes, total_bytes } = match space(logs.root()) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
-        found => found?,
-    };
+    let roots = logs.roots()?;
+    let Some(first) = roots.first() else { return Ok(0) };
+    let DiskSpace { free_bytes, total_bytes } = space(first)?;
     let lacking = kept_free_bytes(total_bytes).saturating_sub(free_bytes);
     if lacking == 0 && bytes_max.is_none() {
         return Ok(0);
     }
     let written: BTreeSet<PathBuf> = running.iter().flat_map(|task| logs.paths(*task)).collect();
-    let mut files = files(logs.root())?;
+    let mut files: Vec<Output> = Vec::new();
+    for root in &roots {
+        files.append(&mut outputs(root)?);
+    }
     let taken: u64 = files.iter().map(|file| file.bytes).sum();
     let wanted = lacking.max(taken.saturating_sub(bytes_max.unwrap_or(u64::MAX)));
     files.sort_by_key(|file| file.changed);
@@ -98,7 +100,7 @@ struct Output {
     changed: SystemTime,
 }
 
-fn files(root: &Path) -> io::Result<Vec<Output>> {
+fn outputs(root: &Path) -> io::Result<Vec<Output>> {
     let mut files = Vec::new();
     for dir in fs::read_dir(root)?.flatten() {
         // Output is in a directory for each job; a plain file here is not output.
@@ -126,7 +128,7 @@ fn cut(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::Stream;
+    use crate::logs::{ASIDE, Stream};
     use std::fs::File;
 
     #[test]
@@ -166,6 +168,14 @@ mod tests {
             100 << 10,
             "half a mark would be read as another one"
         );
+        // What another server's tasks left is all of ended tasks.
+        let aside = dir.path().join(format!("{ASIDE}7/1"));
+        fs::create_dir_all(&aside).unwrap();
+        fs::write(aside.join("3.1.out"), vec![7; 1 << 20]).unwrap();
+        let old = SystemTime::now() - Duration::from_secs(5000);
+        File::options().write(true).open(aside.join("3.1.out")).unwrap().set_modified(old).unwrap();
+        make_room(&logs, Some(0), &running).unwrap();
+        assert!(fs::metadata(aside.join("3.1.out")).unwrap().len() < 5000);
         let (_, text) = logs.read(task(1), Stream::Out, -100, 1000).unwrap().unwrap();
         assert!(String::from_utf8_lossy(&text).contains("disk of this worker was full"));
         let space = |free_bytes| Some(DiskSpace { free_bytes, total_bytes: 60 << 20 });

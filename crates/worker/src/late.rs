@@ -164,7 +164,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pid");
         // The shell and its child are one group. The child keeps the pipe open.
-        let script = format!("sleep 600 & echo $! > {}; wait", path.display());
+        let at = path.display();
+        let script = format!("sleep 600 & echo $! > {at}.new; mv {at}.new {at}; wait");
         let began = Instant::now();
         let late = loop {
             let late = run_within(&mut sh(&script), Duration::from_millis(300));
