@@ -9,7 +9,7 @@ use crate::core_speed;
 use crate::keep;
 use crate::keeper::{KeeperFile, SESSIONS};
 use crate::load::LoadReader;
-use crate::network::{FetchRun, LinkLoad, LinkRates, Links};
+use crate::network::{FetchRun, LinkLoad, LinkRates, LinkReading, Links};
 use crate::protocol::{FromKeeper, HeldPhase, TaskRef};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,21 +175,12 @@ impl Measured {
         match (fetches, state.fetch_run.is_some()) {
             (true, false) => state.fetch_run = self.links.read(now_ns).map(FetchRun::new),
             (false, true) => {
-                self.look_at_links(state, now_ns);
+                state.look_at_links(self.links.read(now_ns));
                 if let Some(mut run) = state.fetch_run.take() {
                     run.count(&mut state.network);
                 }
             }
             _ => {}
-        }
-    }
-
-    /// Adds the bytes that the links have received until now, while network-bound attempts run.
-    fn look_at_links(&self, state: &mut ScanState, now_ns: u64) {
-        if let Some(run) = &mut state.fetch_run
-            && let Some(reading) = self.links.read(now_ns)
-        {
-            run.look(reading, &mut state.network);
         }
     }
 
@@ -268,9 +259,11 @@ impl Measured {
     }
 
     fn with_speeds(&self, now_ns: u64, report: LoadReport) -> LoadReport {
+        // A network driver that is stuck holds up this thread alone, and not the keeper's messages.
+        let reading = self.links.read(now_ns);
         let mut state = self.state.lock();
-        self.look_at_links(&mut state, now_ns);
-        let rates = state.link_load.update(self.links.read(now_ns));
+        state.look_at_links(reading.clone());
+        let rates = state.link_load.update(reading);
         LoadReport {
             disk_mb_s: state.disk.rate(now_ns).map(|bytes_s| bytes_s / 1e6),
             network_mbit_s: state.network.rate(now_ns).map(|bytes_s| bytes_s * 8.0 / 1e6),
@@ -353,6 +346,15 @@ impl Measured {
 }
 
 impl ScanState {
+    /// Adds the bytes that the links have received until a reading, while network-bound attempts run.
+    fn look_at_links(&mut self, reading: Option<LinkReading>) {
+        if let Some(run) = &mut self.fetch_run
+            && let Some(reading) = reading
+        {
+            run.look(reading, &mut self.network);
+        }
+    }
+
     /// Notes which attempts run.
     fn follow(&mut self, message: &FromKeeper) {
         let ran = !self.running.is_empty();
