@@ -47,7 +47,7 @@ fn a_memory_limit_counts_the_tree_and_not_one_process() {
 
 /// A process that fills 100 MiB and forks six times: about 110 MiB in truth, and 700 as a sum of resident sizes.
 const FORKS: &str = "import os, time\nx = b'1' * (100 << 20)\nfor _ in range(6):\n    if os.fork() == 0: break\n\
-                     time.sleep(1)";
+                     time.sleep(1.5)";
 
 #[test]
 fn memory_that_processes_share_counts_once() {
