@@ -19,7 +19,7 @@ const DISK_WAS_FULL: &str = "the disk of its worker was full, where its output i
 pub(super) struct OutputDisk(Option<(Instant, DiskSpace)>);
 
 impl OutputDisk {
-    /// Looks at it.
+    /// Sees how much space the disk has now.
     pub(super) fn look(&mut self, logs: &LogDir, now: Instant) {
         self.0 = keep::space(logs.root()).ok().map(|space| (now, space));
     }
