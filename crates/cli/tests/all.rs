@@ -23,6 +23,7 @@ mod front_door;
 mod gateway;
 mod gateway_bodies;
 mod hostile;
+mod inherited;
 mod limits;
 mod lists;
 mod log_times;

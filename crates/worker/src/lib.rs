@@ -52,7 +52,7 @@ pub use identity::{expected_name, identity, name};
 pub use keeper::{KeeperOptions, keeper_main};
 pub use logs::{LogDir, Stream};
 pub use measure::MeasureCore;
-pub use process::{close_inherited, protect_from_oom, raise_file_limit};
+pub use process::{close_inherited, heed_children, protect_from_oom, raise_file_limit};
 pub use protocol::{Body, Hidden, NO_CONTROL_GROUPS, TaskRef, ToKeeper};
 pub use remote::{RemoteError, RemoteOptions, ServerAddress, run_remote};
 pub use users::{BadUser, RunAs, UserEntry, UserMap};
