@@ -62,3 +62,41 @@ fn a_script_without_its_first_line_runs_and_what_cannot_be_executed_ends_with_12
     assert!(said.contains("Exec format error"), "{said}");
     farm.fails(127, &["run", "--", "./missing"]);
 }
+
+#[test]
+fn the_submitters_umask_travels_with_the_job() {
+    let farm = Farm::new();
+    // The first one starts the server, whose own umask stays this.
+    let under = |mask: &str, args: &[&str]| {
+        let line = format!("umask {mask} && exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        let windlass = farm.command(&[]);
+        command.args(["-c", &line, crate::support::windlass()]).args(args).current_dir(farm.work());
+        command.envs(windlass.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", show(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let run = ["run", "--", "sh", "-c", "umask"];
+    assert_eq!(under("077", &run), "0077\n");
+    assert_eq!(under("022", &run), "0022\n");
+    assert_eq!(under("022", &["run", "--umask", "7", "--", "sh", "-c", "umask"]), "0007\n");
+    let shown = under("022", &["job", "show", "last"]);
+    assert!(shown.lines().any(|line| line.starts_with("umask") && line.ends_with(" 0007")), "{shown}");
+    let refused = farm.fails(2, &["run", "--umask", "9", "--", "true"]);
+    assert!(refused.contains("octal digits"), "{refused}");
+}
+
+#[test]
+fn pwd_is_the_directory_of_the_task() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    let pwd = |args: &[&str]| {
+        let mut command = farm.command(&[&["run"], args, &["--", "printenv", "PWD", "OLDPWD"]].concat());
+        let output = command.env("PWD", "/tmp").env("OLDPWD", "/etc").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(pwd(&["--cwd", "/usr"]), "/usr\n");
+    // A program that changes its directory seldom changes the variable.
+    let work = farm.work().canonicalize().unwrap();
+    assert_eq!(pwd(&[]), format!("{}\n", work.display()));
+}

@@ -38,6 +38,8 @@ pub struct Command {
     counts: [usize; 3],
     /// The user to become; `None` to stay the keeper's user.
     pub run_as: Option<RunAs>,
+    /// Permissions that files which it makes lack; `None` for the keeper's own umask.
+    pub umask: Option<u32>,
     /// Files to write first, in this order.
     pub files: Vec<NewFile>,
 }
@@ -160,7 +162,7 @@ impl Command {
             counts[2] += 1;
         }
         texts.push(&[cwd])?;
-        Ok(Command { texts: texts.0, counts, run_as: None, files: Vec::new() })
+        Ok(Command { texts: texts.0, counts, run_as: None, umask: None, files: Vec::new() })
     }
 
     /// The command with files to write first.
@@ -179,7 +181,7 @@ impl Command {
         let found = texts.iter().filter(|byte| **byte == 0).count();
         let counted = counts.iter().try_fold(1_usize, |sum, count| sum.checked_add(*count))?;
         let is_whole = texts.last() == Some(&0) && found == counted;
-        is_whole.then_some(Command { texts, counts, run_as, files: Vec::new() })
+        is_whole.then_some(Command { texts, counts, run_as, umask: None, files: Vec::new() })
     }
 
     /// The texts as the kernel takes them. They are valid for as long as the command is not changed; it may be moved.
@@ -359,6 +361,10 @@ pub fn become_program(command: &Command, setup: &Setup, texts: &TextPointers) ->
     // SAFETY: the directory is a NUL-terminated string of the command.
     if let Err(error) = rustix::process::chdir(unsafe { CStr::from_ptr(texts.cwd) }) {
         return (Step::EnterDir, error);
+    }
+    // After the files of its session, which have modes of their own.
+    if let Some(umask) = command.umask {
+        rustix::process::umask(Mode::from_raw_mode(umask));
     }
     let mut reason = Errno::NOENT;
     for program in &texts.programs {

@@ -142,6 +142,9 @@ pub struct Body {
     pub env: BTreeMap<String, String>,
     /// Working directory of the command, on this worker.
     pub cwd: String,
+    /// Their umask; `None` for the keeper's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u32>,
     /// The session that the step's tasks share on this worker; `None` for tasks without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,

@@ -451,14 +451,14 @@ impl StreamSession<'_> {
                 return None;
             }
         };
-        let StepBody { command, mut env, cwd, session, .. } = parsed;
+        let StepBody { command, mut env, cwd, umask, session, .. } = parsed;
         env.extend(self.env.clone());
         let refused_now = resolved.as_ref().is_err_and(BadUser::is_worker_s);
         let (run_as, refused) = match resolved {
             Ok(run_as) => (run_as, None),
             Err(bad) => (None, Some(bad.to_string())),
         };
-        let body = protocol::Body { command, env, cwd, session, run_as, refused, refused_now };
+        let body = protocol::Body { command, env, cwd, umask, session, run_as, refused, refused_now };
         Some(ToKeeper::Body { job, step, body })
     }
 

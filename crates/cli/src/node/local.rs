@@ -202,6 +202,7 @@ impl KeeperLink {
             command: body.command.clone(),
             env,
             cwd: body.cwd.clone(),
+            umask: body.umask,
             session: body.session.clone(),
             // Only separate workers map users: other users can traverse their directory.
             run_as: None,

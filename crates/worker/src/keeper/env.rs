@@ -357,7 +357,7 @@ impl KeeperEnv {
             &argv,
             &body.env,
             &self.task_variables(task, value),
-            (&body.cwd, body.run_as.as_ref()),
+            (&body.cwd, body.umask, body.run_as.as_ref()),
         )
     }
 
@@ -406,7 +406,7 @@ impl KeeperEnv {
         argv: &[String],
         env: &BTreeMap<String, String>,
         own: &[(&'static str, String)],
-        (cwd, run_as): (&str, Option<&RunAs>),
+        (cwd, umask, run_as): (&str, Option<u32>, Option<&RunAs>),
     ) -> Result<Command, Refused> {
         let marker = self.marker(task);
         let own = own.iter().map(|(k, v)| (*k, v.as_str())).chain([(MARKER, marker.as_str())]);
@@ -415,7 +415,7 @@ impl KeeperEnv {
         let command = Command::new(argv, theirs.chain(own.clone()), cwd);
         let mut command =
             command.map_err(|e| Refused::Job(format!("cannot read the command: {}", e.source)))?;
-        command.run_as = run_as.cloned();
+        (command.umask, command.run_as) = (umask, run_as.cloned());
         Ok(command)
     }
 

@@ -232,6 +232,7 @@ pub fn job(id: u64) -> Job {
             tasks: 1_000,
             command: Vec::new(),
             cwd: None,
+            umask: None,
             resources: Resources { cpus: 2.0, memory: 512 << 20, ..Resources::default() },
             tags: Vec::new(),
             workers: Vec::new(),
