@@ -357,6 +357,9 @@ fn each_task_sees_the_devices_that_it_holds() {
     let mut devices = [device(1), device(2)];
     devices.sort();
     assert_eq!(devices, ["0", "1"]);
+    let job = farm.submit(&["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
+    farm.run(&["job", "wait", &job]);
+    assert_eq!(farm.ok(&["logs", &format!("{job}.0")]), "-1\n", "it asked for none");
 }
 
 #[test]

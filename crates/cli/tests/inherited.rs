@@ -100,3 +100,25 @@ fn pwd_is_the_directory_of_the_task() {
     let work = farm.work().canonicalize().unwrap();
     assert_eq!(pwd(&[]), format!("{}\n", work.display()));
 }
+
+#[test]
+fn tasks_have_the_gpus_that_their_worker_may_use_and_that_work() {
+    let farm = Farm::new();
+    let smi = farm.work().join("nvidia-smi");
+    let text = "#!/bin/sh\necho '0, [GPU is lost], [GPU is lost]'\necho '1, GPU-aa20, 1024'\necho '2, GPU-bb30, 1024'\n\
+                echo '3, GPU-cc40, 1024'\nexit 15\n";
+    std::fs::write(&smi, text).unwrap();
+    std::fs::set_permissions(&smi, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |args: &[&str]| {
+        let look = ["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"];
+        let mut command = farm.command(&[&["run"], args, &look].concat());
+        let path = format!("{}:{}", farm.work().display(), std::env::var("PATH").unwrap());
+        // The first one starts the server, which may use two of the devices.
+        let output = command.env("PATH", path).env("CUDA_VISIBLE_DEVICES", "2,GPU-cc40").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(run(&["--gpus", "2"]), (Some(0), "GPU-bb30,GPU-cc40 PCI_BUS_ID\n".to_owned()));
+    assert_eq!(run(&["--gpus", "1"]), (Some(0), "GPU-bb30 PCI_BUS_ID\n".to_owned()));
+    assert_eq!(run(&[]), (Some(0), "-1\n".to_owned()), "whatever the submitter's own shell may use");
+    assert_eq!(run(&["--gpus", "3"]).0, Some(6), "two are all that it may use");
+}

@@ -54,6 +54,9 @@ pub struct AgentOptions {
     pub identity: u64,
     /// The capacity that all tasks may use together.
     pub capacity: Resources,
+    /// The GPUs that tasks may use, as `CUDA_VISIBLE_DEVICES` names them, one for each of the capacity; `None` if nothing is
+    /// known of any.
+    pub gpu_devices: Option<Vec<String>>,
     /// Detected attributes and the tags of the operator.
     pub attributes: Attributes,
     /// Whether the keeper and all tasks end with this process.
@@ -358,8 +361,12 @@ impl Agent {
     /// A hello, which the keeper answers with its inventory.
     pub fn hello(&self) -> ToKeeper {
         let options = &self.shared.options;
-        let (capacity, hide) = (options.capacity.clone(), options.hide.clone());
-        ToKeeper::Hello { capacity, sent: boot_ns(), hide }
+        ToKeeper::Hello {
+            capacity: options.capacity.clone(),
+            sent: boot_ns(),
+            hide: options.hide.clone(),
+            gpu_devices: options.gpu_devices.clone(),
+        }
     }
 
     /// The directory of the tasks' output files.

@@ -1,6 +1,7 @@
 //! Detection of a worker's capacity and attributes: cpus, memory, GPUs, operating system and host name. A worker that
 //! starts reports them, unless an operator declares other values. Nothing here changes the machine.
 
+use crate::gpu_devices::{AskedGpus, BadGpuDevices, GpuDevice, QUERY, ShownDevice, choose, parse};
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -8,29 +9,37 @@ use windlass_core::Resources;
 use windlass_core::tags::Attributes;
 
 /// Capacity of this machine. Cpus are those that the affinity mask and the control group's quota leave to this process.
-/// Memory is the machine's, or the limit of its control group if that is less; 0 if it is unknown.
-pub fn capacity() -> Resources {
+/// Memory is the machine's, or the limit of its control group if that is less; 0 if it is unknown. GPUs are `devices`.
+pub fn capacity(devices: &[GpuDevice]) -> Resources {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let (gpus, gpu_memory) = gpus();
+    let (gpus, gpu_memory) = (devices.len() as u32, devices.iter().map(|device| device.memory_bytes).sum());
     Resources { gpus, gpu_memory, ..Resources::new(cpus * 100, memory().unwrap_or(0)) }
 }
 
-/// Number of NVIDIA devices and their memory together, in bytes; zeros without the driver.
-pub fn gpus() -> (u32, u64) {
-    let mut asked = Command::new("nvidia-smi");
-    asked.args(["--query-gpu=memory.total", "--format=csv,noheader,nounits"]);
-    match asked.stdin(Stdio::null()).stderr(Stdio::null()).output() {
-        Ok(output) if output.status.success() => parse_gpus(&String::from_utf8_lossy(&output.stdout)),
-        _ => (0, 0),
+/// The GPUs that tasks may use; `None` if nothing is known of any. Those that do not work are logged.
+///
+/// # Errors
+/// If the operator's words contradict each other or what is found.
+pub fn usable_gpus(asked: &AskedGpus) -> Result<Option<Vec<GpuDevice>>, BadGpuDevices> {
+    // A worker without GPUs need not wait for the driver.
+    let shown = if asked.count == Some(0) { Vec::new() } else { gpus() };
+    for device in &shown {
+        if let Some(fault) = &device.fault {
+            tracing::warn!("gpu {} is left out: nvidia-smi says '{fault}'", device.index);
+        }
     }
+    choose(&shown, asked)
 }
 
-/// Parses one line for each device: its memory in MiB, or words where the driver does not know it.
-fn parse_gpus(text: &str) -> (u32, u64) {
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.fold((0, 0), |(count, bytes), line| {
-        (count + 1, bytes + (line.trim().parse::<u64>().unwrap_or(0) << 20))
-    })
+/// The NVIDIA devices of this machine, working or not; none without the driver.
+pub fn gpus() -> Vec<ShownDevice> {
+    let mut asked = Command::new("nvidia-smi");
+    asked.args(QUERY);
+    match asked.stdin(Stdio::null()).stderr(Stdio::null()).output() {
+        // It fails where one of several devices does.
+        Ok(output) => parse(&String::from_utf8_lossy(&output.stdout)),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Bytes of memory; `None` if `/proc/meminfo` cannot be read.
@@ -55,16 +64,4 @@ pub fn attributes() -> Attributes {
     set("kernel", &uname.release().to_string_lossy());
     set("host", &uname.nodename().to_string_lossy());
     attributes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_are_counted_and_their_memory_added() {
-        assert_eq!(parse_gpus("24576\n24576\n"), (2, 48 << 30));
-        assert_eq!(parse_gpus("[N/A]\n"), (1, 0));
-        assert_eq!(parse_gpus("\n"), (0, 0));
-    }
 }

@@ -4,6 +4,7 @@
 
 use crate::cgroup::Cgroups;
 use crate::detect::gpus;
+use crate::gpu_devices::{AskedGpus, choose};
 use crate::keeper::KeeperFile;
 use crate::process::start_ticks;
 use crate::users::{BadUser, UserEntry, UserMap};
@@ -44,8 +45,8 @@ pub struct Examined {
     pub users: Vec<UserEntry>,
     /// Whether all tasks may run as root.
     pub as_root: bool,
-    /// Number of GPUs that an operator declared; `None` to take what is found.
-    pub gpus: Option<u32>,
+    /// What an operator and the environment say of its GPUs.
+    pub gpus: AskedGpus,
 }
 
 /// Checks namespaces, control groups, pressure files and file limits of this machine.
@@ -58,7 +59,7 @@ pub fn doctor_worker(worker: &Examined) -> Vec<Finding> {
     let mut findings = doctor();
     findings.extend([
         clock(),
-        devices(worker.gpus),
+        devices(&worker.gpus),
         holes(&worker.state),
         users(&worker.users, worker.as_root),
         hiding(),
@@ -131,18 +132,36 @@ fn clock() -> Finding {
     needed(timer.is_ok(), "clock", detail, "a keeper cannot start without such timers: use another kernel")
 }
 
-fn devices(asked: Option<u32>) -> Finding {
-    let (count, bytes) = gpus();
-    let detail = match count {
-        0 => "none: nvidia-smi is not there or shows none".to_owned(),
-        _ => format!("{count}, with {} together", Bytes(bytes)),
+fn devices(asked: &AskedGpus) -> Finding {
+    const WHAT: &str = "gpus";
+    let shown = gpus();
+    let usable = match choose(&shown, asked) {
+        Ok(usable) => usable.unwrap_or_default(),
+        Err(bad) => {
+            let advice = "a worker does not start like this";
+            return needed(false, WHAT, bad.to_string(), advice);
+        }
     };
-    found(
-        asked.is_none_or(|asked| asked <= count),
-        "gpus",
-        detail,
-        "more are declared than the driver shows: correct --gpus or WINDLASS_WORKER_GPUS",
-    )
+    let bytes = usable.iter().map(|device| device.memory_bytes).sum();
+    let names: Vec<&str> = usable.iter().map(|device| device.name.as_str()).collect();
+    let mut detail = match usable.len() {
+        0 if shown.is_empty() => "none: nvidia-smi is not there or shows none".to_owned(),
+        0 => format!("none of the {} that nvidia-smi shows", shown.len()),
+        count => format!("{count} ({}), with {} together", names.join(", "), Bytes(bytes)),
+    };
+    let faulty = shown.iter().filter_map(|device| Some((device.index, device.fault.as_ref()?)));
+    for (index, fault) in faulty.clone() {
+        detail.push_str(&format!("; {index} is left out: {fault}"));
+    }
+    match (faulty.count(), asked.count) {
+        (0, Some(count)) if count as usize > shown.len() && asked.listed.is_none() => found(
+            false,
+            WHAT,
+            detail,
+            "more are declared than the driver shows: correct --gpus or WINDLASS_WORKER_GPUS",
+        ),
+        (faulty, _) => found(faulty == 0, WHAT, detail, "reset the device, or the machine"),
+    }
 }
 
 /// Checks whether a hole can be punched into a file, which is how output over its limit loses its middle.

@@ -2,7 +2,7 @@
 //! is a process of its own.
 
 use crate::node::life::Life;
-use crate::node::this_machine::{attributes, capacity};
+use crate::node::this_machine::{Offer, attributes};
 use crate::ui::message::message;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use windlass_worker::{
-    Agent, AgentOptions, Body, CacheDir, FromAgent, MeasureCore, NO_CONTROL_GROUPS, Stream, TaskRef,
-    ToKeeper, keeper_message,
+    Agent, AgentOptions, AskedGpus, Body, CacheDir, FromAgent, MeasureCore, NO_CONTROL_GROUPS, Stream,
+    TaskRef, ToKeeper, keeper_message,
 };
 
 /// The worker of this machine.
@@ -55,7 +55,8 @@ pub async fn start(
 ) -> anyhow::Result<LocalWorker> {
     let (log_bytes_max, report) = (config.log_bytes_max, config.load.report());
     let config = &config.worker;
-    let capacity = capacity(config.cpus, config.memory, config.gpus);
+    let gpus = AskedGpus::here(config.gpus, config.gpu_devices.clone());
+    let Offer { capacity, gpu_devices } = Offer::of_this_machine(config.cpus, config.memory, &gpus)?;
     let attributes = attributes(&config.tags);
     let is_given = attributes.contains_key(CORE_SCORE);
     let caches =
@@ -80,6 +81,7 @@ pub async fn start(
         name,
         identity,
         capacity,
+        gpu_devices,
         attributes,
         die_with_agent: life == Life::OfThisRun,
         log_bytes_max,

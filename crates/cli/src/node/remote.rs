@@ -6,7 +6,7 @@ use crate::node::log_level::start_logging;
 use crate::node::nix_machine::NixMachine;
 use crate::node::own;
 use crate::node::paths::Paths;
-use crate::node::this_machine::{attributes, capacity};
+use crate::node::this_machine::{Offer, attributes};
 use crate::node::watchdog;
 use crate::ui::error::CliError;
 use crate::ui::message::message;
@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use windlass_api::{Address, Addresses};
 use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, FOR_QUEUE, SERVES};
 use windlass_worker::{
-    AgentOptions, CacheDir, Hidden, MeasureCore, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote,
+    AgentOptions, AskedGpus, CacheDir, Hidden, MeasureCore, RemoteOptions, ServerAddress, UserEntry, UserMap,
+    run_remote,
 };
 
 /// Bytes that are kept of one output file by default.
@@ -46,6 +47,9 @@ pub struct StartArgs {
     /// Gpus that tasks may use [default: all that nvidia-smi shows]
     #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
     pub gpus: Option<u32>,
+    /// Which gpus: indexes, UUIDs or names of MIG devices [default: those of CUDA_VISIBLE_DEVICES, else all that work]
+    #[arg(long, env = "WINDLASS_WORKER_GPU_DEVICES", value_name = "LIST")]
+    gpu_devices: Option<String>,
     /// Tag of the worker besides the detected ones, KEY or KEY=VALUE; may be repeated
     #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     tags: Vec<String>,
@@ -101,6 +105,11 @@ impl StartArgs {
         }
     }
 
+    /// What limits the worker's gpus.
+    pub fn asked_gpus(&self) -> AskedGpus {
+        AskedGpus::here(self.gpus, self.gpu_devices.clone())
+    }
+
     /// The attributes of a worker that serves some queues alone, or clients of other systems.
     fn serves(&self, nix: Option<&NixMachine>) -> Attributes {
         let one = |text: &str| [text.to_owned()].into();
@@ -154,15 +163,18 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         std::fs::set_permissions(&state, passable).context("cannot let users into the worker's directory")?;
         check_passable(&state)?;
     }
+    let gpus = args.asked_gpus();
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
     let caches = args.caches.into_iter().chain(nix.as_ref().map(|_| NixMachine::store()));
     let caches: Vec<CacheDir> = caches.collect();
+    let offer = Offer::of_this_machine(args.cpus, args.memory, &gpus).map_err(anyhow::Error::from)?;
     let agent = AgentOptions {
         name: windlass_worker::name(&state, args.name, host).with_context(in_state)?,
         identity: windlass_worker::identity(&state).with_context(in_state)?,
         state: state.clone(),
         program: std::env::current_exe().context("cannot find this program")?,
-        capacity: nix.iter().fold(capacity(args.cpus, args.memory, args.gpus), |all, nix| nix.add_to(all)),
+        capacity: nix.iter().fold(offer.capacity, |all, nix| nix.add_to(all)),
+        gpu_devices: offer.gpu_devices,
         die_with_agent: false,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
         logs_bytes_max: args.logs_bytes_max,

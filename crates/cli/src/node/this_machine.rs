@@ -2,21 +2,35 @@
 
 use windlass_api::{Resources, Worker, WorkerState};
 use windlass_core::tags::Attributes;
+use windlass_worker::{AskedGpus, BadGpuDevices, GpuDevice};
 
-/// The detected capacity of this machine, overridden by what is given.
-pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> windlass_core::Resources {
-    let mut capacity = windlass_worker::capacity();
-    if let Some(cpus) = cpus {
-        capacity.cpu = (cpus * 100.0).round() as u32;
+/// What this machine gives to tasks.
+pub struct Offer {
+    /// The detected capacity, overridden by what is given.
+    pub capacity: windlass_core::Resources,
+    /// The names of its gpus; `None` if nothing is known of any.
+    pub gpu_devices: Option<Vec<String>>,
+}
+
+impl Offer {
+    /// What the operator gives of this machine.
+    ///
+    /// # Errors
+    /// If the operator names gpus that it does not have.
+    pub fn of_this_machine(
+        cpus: Option<f64>,
+        memory: Option<u64>,
+        gpus: &AskedGpus,
+    ) -> Result<Offer, BadGpuDevices> {
+        let devices = windlass_worker::usable_gpus(gpus)?;
+        let mut capacity = windlass_worker::capacity(devices.as_deref().unwrap_or_default());
+        if let Some(cpus) = cpus {
+            capacity.cpu = (cpus * 100.0).round() as u32;
+        }
+        capacity.memory = memory.unwrap_or(capacity.memory);
+        let names = |devices: Vec<GpuDevice>| devices.into_iter().map(|device| device.name).collect();
+        Ok(Offer { capacity, gpu_devices: devices.map(names) })
     }
-    capacity.memory = memory.unwrap_or(capacity.memory);
-    if let Some(gpus) = gpus.filter(|gpus| *gpus != capacity.gpus) {
-        // Which of the devices are meant is not known: each counts with the mean of their memory.
-        capacity.gpu_memory =
-            capacity.gpu_memory.checked_div(capacity.gpus.into()).unwrap_or(0) * u64::from(gpus);
-        capacity.gpus = gpus;
-    }
-    capacity
 }
 
 /// The detected attributes of this machine, and tags: `key` or `key=value`.
@@ -34,12 +48,14 @@ pub fn attributes(tags: &[String]) -> Attributes {
 pub fn detect() -> Worker {
     let attributes = windlass_worker::attributes();
     let host = attributes.get("host").and_then(|names| names.first().cloned());
+    // Nothing is asked for that could be refused.
+    let gpus = windlass_worker::usable_gpus(&AskedGpus::here(None, None)).ok().flatten().unwrap_or_default();
     Worker {
         id: 0,
         name: host.unwrap_or_else(|| "local".to_owned()),
         state: WorkerState::Up,
         note: None,
-        capacity: Resources::from_core(&windlass_worker::capacity()),
+        capacity: Resources::from_core(&windlass_worker::capacity(&gpus)),
         booked: Resources::default(),
         attributes,
         running: 0,

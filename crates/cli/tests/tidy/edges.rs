@@ -452,11 +452,11 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
 ];
 
 /// The modules of the worker that each of its modules may use. There is no circle.
-pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
+pub const WORKER_EDGES: [(&str, &[&str]); 35] = [
     ("admin_sockets", &[]),
     ("caches", &[]),
     ("clock", &[]),
-    ("detect", &[]),
+    ("gpu_devices", &[]),
     ("kept", &[]),
     ("lib", &[]),
     ("mounts", &[]),
@@ -467,6 +467,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
     ("syscall", &[]),
     ("unshare", &[]),
     ("watch", &[]),
+    ("detect", &["gpu_devices"]),
     ("identity", &["random"]),
     ("users", &["admin_sockets"]),
     ("core_speed", &["identity"]),
@@ -485,11 +486,21 @@ pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
     (
         "keeper",
         &[
-            "cgroup", "clock", "kept", "launcher", "logs", "mask", "process", "protocol", "spawn", "unshare",
+            "cgroup",
+            "clock",
+            "gpu_devices",
+            "kept",
+            "launcher",
+            "logs",
+            "mask",
+            "process",
+            "protocol",
+            "spawn",
+            "unshare",
             "users",
         ],
     ),
-    ("doctor", &["cgroup", "detect", "keeper", "process", "users"]),
+    ("doctor", &["cgroup", "detect", "gpu_devices", "keeper", "process", "users"]),
     ("measure", &["caches", "clock", "core_speed", "keep", "keeper", "load", "network", "protocol"]),
     (
         "agent",

@@ -130,6 +130,7 @@ impl Keeper {
             namespaced,
             incarnation: options.incarnation,
             cpus: BTreeMap::new(),
+            gpu_devices: None,
             devices: BTreeMap::new(),
             nodes: NodeFiles::new(&options.state),
         };
@@ -285,8 +286,9 @@ impl Keeper {
 
     fn handle(&mut self, message: ToKeeper) {
         match message {
-            ToKeeper::Hello { capacity, sent, hide } => {
+            ToKeeper::Hello { capacity, sent, hide, gpu_devices } => {
                 self.tasks.capacity = capacity;
+                self.tasks.keeper_env.gpu_devices = gpu_devices;
                 self.hide(hide);
                 self.link.send(&FromKeeper::State {
                     incarnation: self.options.incarnation,

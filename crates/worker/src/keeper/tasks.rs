@@ -83,8 +83,15 @@ pub struct SavedTasks {
     #[serde(with = "kept::pairs")]
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
+    /// GPUs that attempts hold, by number, as earlier programs know them.
     #[serde(with = "kept::pairs")]
     devices: BTreeMap<TaskRef, Vec<u32>>,
+    /// GPUs that attempts hold, by name.
+    #[serde(default, with = "kept::pairs")]
+    held_gpus: BTreeMap<TaskRef, Vec<String>>,
+    /// The names of this worker's GPUs.
+    #[serde(default)]
+    gpu_devices: Option<Vec<String>>,
 }
 
 impl Tasks {
@@ -108,6 +115,9 @@ impl Tasks {
 
     /// Takes the state out; [`Tasks::put_back`] restores it.
     pub fn save(&mut self) -> (SavedTasks, Option<Cgroups>) {
+        let held_gpus = std::mem::take(&mut self.keeper_env.devices);
+        let numbers =
+            |names: &Vec<String>| -> Vec<u32> { names.iter().filter_map(|name| name.parse().ok()).collect() };
         let saved = SavedTasks {
             capacity: self.capacity.clone(),
             seq: self.seq,
@@ -118,7 +128,9 @@ impl Tasks {
             running: std::mem::take(&mut self.running),
             ended: std::mem::take(&mut self.ended),
             reclaims: std::mem::take(&mut self.reclaims),
-            devices: std::mem::take(&mut self.keeper_env.devices),
+            devices: held_gpus.iter().map(|(task, names)| (*task, numbers(names))).collect(),
+            held_gpus,
+            gpu_devices: self.keeper_env.gpu_devices.clone(),
         };
         (saved, self.keeper_env.cgroups.take())
     }
@@ -126,7 +138,12 @@ impl Tasks {
     /// Restores the state, of this program or of an earlier one.
     pub fn put_back(&mut self, saved: SavedTasks, cgroups: Option<Cgroups>) {
         let SavedTasks { capacity, seq, sessions, booked, bodies, waiting, running, .. } = saved;
-        (self.ended, self.reclaims, self.keeper_env.devices) = (saved.ended, saved.reclaims, saved.devices);
+        (self.ended, self.reclaims, self.keeper_env.devices) = (saved.ended, saved.reclaims, saved.held_gpus);
+        self.keeper_env.gpu_devices = saved.gpu_devices;
+        for (task, numbers) in saved.devices {
+            let names = || numbers.iter().map(u32::to_string).collect();
+            self.keeper_env.devices.entry(task).or_insert_with(names);
+        }
         (self.capacity, self.seq, self.sessions, self.booked) = (capacity, seq, sessions, booked);
         (self.bodies, self.waiting, self.running) = (bodies, waiting, running);
         self.keeper_env.cpus =
