@@ -122,3 +122,33 @@ fn tasks_have_the_gpus_that_their_worker_may_use_and_that_work() {
     assert_eq!(run(&[]), (Some(0), "-1\n".to_owned()), "whatever the submitter's own shell may use");
     assert_eq!(run(&["--gpus", "3"]).0, Some(6), "two are all that it may use");
 }
+
+/// Starts it with this soft and this hard limit of open files.
+fn with_files(command: &mut Command, soft: u64, hard: u64) {
+    let limit = rustix::process::Rlimit { current: Some(soft), maximum: Some(hard) };
+    // SAFETY: between fork and exec only this one system call is made.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).map_err(std::io::Error::from)
+        });
+    }
+}
+
+#[test]
+fn a_worker_with_few_open_files_runs_fewer_tasks_at_a_time_and_says_so() {
+    let farm = Farm::new();
+    let mut command = farm.command(&["run", "--", "sh", "-c", "ulimit -Sn; ulimit -Hn"]);
+    command.env("WINDLASS_WORKER_CPUS", "400");
+    with_files(&mut command, 200, 256);
+    let output = command.output().unwrap();
+    assert_eq!(output.stdout, b"200\n256\n", "as the server was started: {}", show(&output));
+    let log = std::fs::read_to_string(farm.state().join("server.log")).unwrap();
+    assert!(log.contains("at most 18 tasks run at a time") && log.contains("256 open files"), "{log}");
+    farm.ok(&["run", "--array", "1-300", "--", "true"]);
+    let log = std::fs::read_to_string(farm.state().join("keeper.log")).unwrap();
+    assert!(!log.contains("open files"), "no start failed: {log}");
+    let mut command = farm.command(&["doctor", "-o", "json"]);
+    with_files(&mut command, 64, 64);
+    let (state, said) = crate::support::findings(&command.output().unwrap()).remove("open files").unwrap();
+    assert!(state != "ok" && said.contains("64"), "{state}: {said}");
+}

@@ -26,6 +26,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -547,6 +548,10 @@ impl Agent {
         // The agent may itself run inside a task. The variables that mark that task must not mark the keeper
         // and its tasks.
         command.env_remove(MARKER).env_remove("WINDLASS_TASK").env_remove("WINDLASS_TOKEN");
+        if let Some(limits) = process::files_before() {
+            // SAFETY: between fork and exec only this one system call is made.
+            unsafe { command.pre_exec(move || process::lower_file_limit(limits)) };
+        }
         // `SIGCHLD` of this child may be unhandled in the caller, so the child is collected here.
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.map_err(|e| AgentError::Start(e.to_string()))?;

@@ -5,7 +5,7 @@
 use crate::cgroup::Cgroups;
 use crate::detect::gpus;
 use crate::gpu_devices::{AskedGpus, choose};
-use crate::keeper::KeeperFile;
+use crate::keeper::{KeeperFile, tasks_max};
 use crate::process::start_ticks;
 use crate::users::{BadUser, UserEntry, UserMap};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -45,18 +45,20 @@ pub struct Examined {
     pub users: Vec<UserEntry>,
     /// Whether all tasks may run as root.
     pub as_root: bool,
+    /// Cpus that an operator declared; `None` for all.
+    pub cpus: Option<f64>,
     /// What an operator and the environment say of its GPUs.
     pub gpus: AskedGpus,
 }
 
 /// Checks namespaces, control groups, pressure files and file limits of this machine.
 pub fn doctor() -> Vec<Finding> {
-    vec![namespaces(), cgroups(), pressure(), descriptors()]
+    vec![namespaces(), cgroups(), pressure(), descriptors(None)]
 }
 
 /// All checks of [`doctor`], and what a worker of a farm needs besides.
 pub fn doctor_worker(worker: &Examined) -> Vec<Finding> {
-    let mut findings = doctor();
+    let mut findings = vec![namespaces(), cgroups(), pressure(), descriptors(worker.cpus)];
     findings.extend([
         clock(),
         devices(&worker.gpus),
@@ -119,10 +121,24 @@ fn pressure() -> Finding {
     )
 }
 
-fn descriptors() -> Finding {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let shown = limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
-    found(limit.is_none_or(|n| n >= 1024), "open files", shown, "raise it with 'ulimit -n 4096'")
+/// Checks that a task on each cpu has its open files. A worker raises its soft limit to the hard one.
+fn descriptors(cpus: Option<f64>) -> Finding {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let here = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (tasks, slots) =
+        (tasks_max(files.unwrap_or(u64::MAX)), cpus.map_or_else(here, |cpus| cpus.ceil() as usize));
+    let shown = files.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+    let detail = match tasks < slots {
+        true => format!("{shown}: enough for {tasks} tasks at a time, and there are {slots} cpus"),
+        false => shown,
+    };
+    let ok = tasks >= slots && files.is_none_or(|n| n >= 1024);
+    found(
+        ok,
+        "open files",
+        detail,
+        "raise the hard limit with LimitNOFILE= of the unit, or as root with 'ulimit -n'",
+    )
 }
 
 /// Checks the clock of leases, which must go on while the machine sleeps.

@@ -269,10 +269,8 @@ pub fn settle_launcher(socket: BorrowedFd<'_>, die_with_keeper: Option<i32>) {
 /// core files, and no protection from the kernel's out-of-memory killer.
 fn take_what_tasks_share() {
     reset_signals();
-    if let Some((soft, hard)) = FILES_BEFORE.get() {
-        let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
-        // SAFETY: the pointer is to a valid limit.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    if let Some(limits) = files_before() {
+        _ = lower_file_limit(limits);
     }
     if OOM_PROTECTED.load(Ordering::Relaxed) {
         // The namespace may lack this file.
@@ -569,6 +567,17 @@ pub fn raise_file_limit() {
 /// Soft and hard limit of open files that tasks get; `None` before [`raise_file_limit`].
 pub fn files_before() -> Option<(u64, u64)> {
     FILES_BEFORE.get().copied()
+}
+
+/// Takes this process's limit of open files back to that of tasks. For a new process that is to become the keeper: it would
+/// take the raised limit for the one that it was started with.
+pub fn lower_file_limit((soft, hard): (u64, u64)) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: the pointer is to a valid limit.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Sets the limit of open files that tasks get, in a program that did not start this process.

@@ -40,7 +40,7 @@ pub struct StartArgs {
     pub name: Option<String>,
     /// Cpus that tasks may use [default: all]
     #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N", value_parser = windlass_api::quantity::parse_cpus)]
-    cpus: Option<f64>,
+    pub cpus: Option<f64>,
     /// Memory that tasks may use [default: all]
     #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
     memory: Option<u64>,

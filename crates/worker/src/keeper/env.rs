@@ -82,6 +82,8 @@ pub struct KeeperEnv {
     /// Whether the kernel ends everything under the keeper together with it.
     pub namespaced: bool,
     pub incarnation: u64,
+    /// How many tasks may run at a time, by the limit of open files.
+    pub tasks_max: usize,
     /// Hundredths of a core that each attempt holds.
     pub cpus: BTreeMap<TaskRef, u32>,
     /// The names of this worker's GPUs; `None` if the agent does not tell them.

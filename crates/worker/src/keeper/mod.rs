@@ -9,6 +9,7 @@ mod link;
 mod log;
 mod namespace;
 mod nodes;
+mod open_files;
 mod progress;
 mod run;
 mod session;
@@ -18,6 +19,7 @@ mod upgrade;
 pub use env::{MARKER, SESSIONS};
 pub use link::socket_path;
 pub use namespace::{KeeperFile, RETRY_WITHOUT, TAKEN};
+pub use open_files::tasks_max;
 pub use run::KeeperOptions;
 
 use crate::cgroup::Cgroups;

@@ -6,6 +6,7 @@ use super::lease::Lease;
 use super::link::Link;
 use super::log::write_line;
 use super::nodes::NodeFiles;
+use super::open_files::{files_max, shortage, tasks_max};
 use super::session::Sessions;
 use super::tasks::Tasks;
 use crate::cgroup::Cgroups;
@@ -129,6 +130,7 @@ impl Keeper {
             stuck: Vec::new(),
             namespaced,
             incarnation: options.incarnation,
+            tasks_max: tasks_max(files_max()),
             cpus: BTreeMap::new(),
             gpu_devices: None,
             devices: BTreeMap::new(),
@@ -335,7 +337,8 @@ impl Keeper {
                  and the output of all tasks"
             )
         });
-        self.notes.iter().cloned().chain(exposed).collect()
+        let few_files = shortage(files_max(), self.tasks.capacity.cpu);
+        self.notes.iter().cloned().chain(exposed).chain(few_files).collect()
     }
 }
 

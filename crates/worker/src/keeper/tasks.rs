@@ -25,7 +25,7 @@ use crate::protocol::{
     Amounts, Body, FromKeeper, Held, HeldPhase, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper, WireEnd,
     WireResult,
 };
-use attempt::{MemoryLimit, Running, Waiting};
+use attempt::{MemoryLimit, Pause, Running, Waiting};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -43,9 +43,6 @@ const EMPTY_POLL_MAX: Duration = Duration::from_millis(250);
 /// Steps whose body is kept. The server remembers at most 64 bodies as sent on a connection, and sends the
 /// others again before a start.
 const BODIES_MAX: usize = 256;
-/// Pause of all starts after one failed for a reason that passes, such as a full disk.
-const SPACE_RETRY: Duration = Duration::from_secs(1);
-
 /// All attempts of this keeper.
 pub struct Tasks {
     /// The capacity that all running attempts may use together.
@@ -63,8 +60,8 @@ pub struct Tasks {
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
     next_sample: Option<Instant>,
-    /// No attempt starts before this, because a start failed for a reason that passes.
-    no_space_until: Option<Instant>,
+    /// No attempt starts meanwhile, because a start failed for a reason that passes.
+    pause: Option<Pause>,
 }
 
 /// The state that a keeper hands over to a newer program.
@@ -109,7 +106,7 @@ impl Tasks {
             ended: BTreeMap::new(),
             reclaims: VecDeque::new(),
             next_sample: None,
-            no_space_until: None,
+            pause: None,
         }
     }
 
@@ -363,12 +360,16 @@ impl Tasks {
             }
             self.reclaims.pop_front();
         }
-        if !self.reclaims.is_empty() || self.no_space_until.is_some_and(|until| Instant::now() < until) {
+        if !self.reclaims.is_empty() || self.pause.as_ref().is_some_and(|pause| Instant::now() < pause.until)
+        {
             return;
         }
-        self.no_space_until = None;
+        self.pause = None;
         let mut place = 0;
         while let Some(next) = self.waiting.get(place) {
+            if self.running.len() >= self.keeper_env.tasks_max {
+                break;
+            }
             let task = next.task;
             if !next.request.fits(&self.capacity) {
                 // The worker has become smaller. The attempt would block the others for ever.
@@ -390,7 +391,7 @@ impl Tasks {
                 }
                 Err(Refused::NotNow(e)) => {
                     write_line(format_args!("task {}.{} waits: {e}", task.job, task.index));
-                    self.no_space_until = Some(Instant::now() + SPACE_RETRY);
+                    self.pause = Some(Pause::after(&e));
                     return;
                 }
                 Err(Refused::Job(why)) => self.unqueue(task, (WireEnd::NotStarted(why), true), link),
@@ -506,6 +507,7 @@ impl Tasks {
     /// Reports a task whose last process is gone, or that never became its program and never will.
     fn conclude(&mut self, task: TaskRef, link: &mut Link) {
         let Some(mut running) = self.running.remove(&task) else { return };
+        self.pause.take_if(|pause| pause.ends_with_a_task);
         let finished_ns = running.exit.map_or_else(unix_ns, |(_, at)| at);
         running.tell_fetched(task, &self.keeper_env.logs, true, link);
         let mut held = running.request.clone();
@@ -602,7 +604,7 @@ impl Tasks {
             let launch = running.started.launch.as_ref().map(|launch| launch.next_deadline(now));
             [running.time_limit_at, running.kill_at, emptying, launch].into_iter().flatten()
         });
-        let space = self.no_space_until.filter(|_| !self.waiting.is_empty());
+        let space = self.pause.as_ref().filter(|_| !self.waiting.is_empty()).map(|pause| pause.until);
         let others = [self.sessions.next_deadline(), self.keeper_env.next_deadline()].into_iter().flatten();
         tasks.chain(self.next_sample).chain(space).chain(others).min()
     }
