@@ -250,6 +250,7 @@ fn main() -> ExitCode {
         }
         Err(error) => Err(anyhow::Error::new(error).context("cannot start").into()),
     };
+    client::token_end::tell_token_end();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

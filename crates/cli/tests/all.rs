@@ -60,6 +60,7 @@ mod tasks;
 mod telemetry;
 mod tidy;
 mod tips;
+mod token_ends;
 mod top;
 mod users;
 mod variables;

@@ -38,6 +38,7 @@ mod remote;
 mod server_rotation;
 mod spawn;
 mod syscall;
+mod token_notice;
 mod unshare;
 mod users;
 mod watch;

@@ -65,6 +65,8 @@ pub fn detect() -> Worker {
         heard_ms: None,
         lease_until_ms: None,
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        token_expires_ms: None,
+        token_ends_soon: false,
         load: None,
         core_score: windlass_worker::measure_core(),
         cache_keys: None,

@@ -326,7 +326,7 @@ pub const STORE_EDGES: [(&str, &[&str]); 19] = [
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 51] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
@@ -336,7 +336,8 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
     ("config", &[]),
     ("events", &[]),
     ("external", &[]),
-    ("link", &[]),
+    ("token_end", &[]),
+    ("link", &["token_end"]),
     ("metric_text", &[]),
     ("network", &[]),
     ("noted_path", &[]),
@@ -358,9 +359,9 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
     ("metrics", &["figures", "metric_text"]),
     ("notices", &["config"]),
     ("peer", &["connections", "process_owner"]),
-    ("view", &["figures"]),
+    ("view", &["figures", "token_end"]),
     ("csrf", &["peer"]),
-    ("auth", &["caller", "csrf", "peer", "random"]),
+    ("auth", &["caller", "csrf", "peer", "random", "token_end"]),
     ("audit", &["auth", "noted_path"]),
     ("listen", &["api_error", "auth", "connections", "process_owner", "refusals"]),
     ("peers", &["auth", "events"]),
@@ -385,7 +386,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
         ],
     ),
     ("door", &["api_error", "auth", "caller", "clock", "csrf", "handle", "listen", "random"]),
-    ("grpc", &["auth", "handle", "link", "refusals", "spans"]),
+    ("grpc", &["auth", "handle", "link", "refusals", "spans", "token_end"]),
     ("notifier", &["config", "handle", "notices"]),
     ("retention", &["figures", "handle"]),
     (
@@ -452,7 +453,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
 ];
 
 /// The modules of the worker that each of its modules may use. There is no circle.
-pub const WORKER_EDGES: [(&str, &[&str]); 35] = [
+pub const WORKER_EDGES: [(&str, &[&str]); 36] = [
     ("admin_sockets", &[]),
     ("caches", &[]),
     ("clock", &[]),
@@ -465,6 +466,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 35] = [
     ("random", &[]),
     ("server_rotation", &[]),
     ("syscall", &[]),
+    ("token_notice", &[]),
     ("unshare", &[]),
     ("watch", &[]),
     ("detect", &["gpu_devices"]),
@@ -521,6 +523,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 35] = [
             "protocol",
             "random",
             "server_rotation",
+            "token_notice",
             "users",
             "wire",
         ],

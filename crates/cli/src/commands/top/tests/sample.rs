@@ -336,6 +336,8 @@ fn worker(name: &str) -> Worker {
         heard_ms: Some(WALL_MS - 700),
         lease_until_ms: None,
         version: Some("0.1.0".to_owned()),
+        token_expires_ms: None,
+        token_ends_soon: false,
         load: None,
         core_score: None,
         cache_keys: None,
