@@ -62,6 +62,8 @@ pub struct AgentOptions {
     pub attributes: Attributes,
     /// Whether the keeper and all tasks end with this process.
     pub die_with_agent: bool,
+    /// Whether the server gives leases.
+    pub leased: bool,
     /// Bytes that are kept of one output file; the middle of a longer one is dropped.
     pub log_bytes_max: u64,
     /// Directories whose entries are reported as cache keys.
@@ -540,7 +542,9 @@ impl Agent {
         command.arg("keeper").arg("--state").arg(&options.state);
         command.arg("--incarnation").arg(incarnation.to_string());
         command.arg("--log-bytes-max").arg(options.log_bytes_max.to_string());
-        for (flag, on) in [("--die-with-agent", options.die_with_agent), ("--plain", plain)] {
+        let flags =
+            [("--die-with-agent", options.die_with_agent), ("--plain", plain), ("--leased", options.leased)];
+        for (flag, on) in flags {
             if on {
                 command.arg(flag);
             }

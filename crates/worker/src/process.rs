@@ -246,23 +246,44 @@ pub fn settle_launcher(socket: BorrowedFd<'_>, die_with_keeper: Option<i32>) {
     if die_with(die_with_keeper).is_err() {
         return;
     }
-    let (first, last) = (socket.as_raw_fd() as u32, u32::MAX);
-    // SAFETY: this process uses no descriptors but the standard ones and the socket.
+    keep_only(socket);
+    take_what_tasks_share();
+    OOM_PROTECTED.store(false, Ordering::Relaxed);
+    IS_LAUNCHER.store(true, Ordering::Relaxed);
+}
+
+/// Closes all descriptors of a new process but this one, and gives it `/dev/null` as its standard files: a reader of the
+/// keeper's output must not wait for it.
+pub fn keep_only(kept: BorrowedFd<'_>) {
+    let kept = kept.as_raw_fd() as u32;
+    // SAFETY: this process uses no descriptors but the standard ones and that one.
     unsafe {
-        libc::syscall(libc::SYS_close_range, first + 1, last, 0);
-        if first > 3 {
-            libc::syscall(libc::SYS_close_range, 3, first - 1, 0);
+        libc::syscall(libc::SYS_close_range, kept + 1, u32::MAX, 0);
+        if kept > 3 {
+            libc::syscall(libc::SYS_close_range, 3, kept - 1, 0);
         }
     }
-    // A reader of the keeper's output must not wait for this process.
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         _ = rustix::stdio::dup2_stdin(&null);
         _ = rustix::stdio::dup2_stdout(&null);
         _ = rustix::stdio::dup2_stderr(&null);
     }
-    take_what_tasks_share();
-    OOM_PROTECTED.store(false, Ordering::Relaxed);
-    IS_LAUNCHER.store(true, Ordering::Relaxed);
+}
+
+/// Ignores all signals of this process that can be ignored, but for those of its children's ends.
+pub fn ignore_signals() {
+    for signal in (1..=SIGNAL_MAX).filter(|signal| *signal != libc::SIGCHLD) {
+        // SAFETY: no handler is installed. Those that cannot be ignored are refused.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Waits until this child has ended.
+pub fn wait_for(child: i32) {
+    // SAFETY: nothing is written without a status.
+    while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
 }
 
 /// Sets what all tasks have in common: the effect of signals, the limit of open files that the worker was started with, no

@@ -84,6 +84,7 @@ pub async fn start(
         gpu_devices,
         attributes,
         die_with_agent: life == Life::OfThisRun,
+        leased: false,
         log_bytes_max,
         caches,
         logs_bytes_max: None,

@@ -176,6 +176,7 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         capacity: nix.iter().fold(offer.capacity, |all, nix| nix.add_to(all)),
         gpu_devices: offer.gpu_devices,
         die_with_agent: false,
+        leased: true,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
         logs_bytes_max: args.logs_bytes_max,
         adopt: args.adopt,
