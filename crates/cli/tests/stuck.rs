@@ -12,7 +12,8 @@ fn with_driver(command: &mut Command, dir: &Path) {
     std::fs::create_dir_all(dir).unwrap();
     let (program, answers) = (dir.join("nvidia-smi"), dir.join("answers"));
     let waits = format!("until [ -e {} ]; do sleep 0.05; done", answers.display());
-    std::fs::write(&program, format!("#!/bin/sh\n{waits}\necho 1024\necho 1024\n")).unwrap();
+    std::fs::write(&program, format!("#!/bin/sh\n{waits}\necho 0, GPU-aa, 1024\necho 1, GPU-bb, 1024\n"))
+        .unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{}:{path}", dir.display()));

@@ -7,7 +7,7 @@
 use crate::caches::CacheDir;
 use crate::cgroup;
 use crate::clock::boot_ns;
-use crate::detect::LateGpus;
+use crate::detect::{LateGpus, declare};
 use crate::keep;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::late::Late;
@@ -27,6 +27,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -57,12 +58,17 @@ pub struct AgentOptions {
     pub identity: u64,
     /// The capacity that all tasks may use together.
     pub capacity: Resources,
-    /// GPUs that are added to it when their driver answers.
+    /// The GPUs, if their driver has not answered yet. They are added to the capacity when it does.
     pub late_gpus: Option<LateGpus>,
+    /// The GPUs that tasks may use, as `CUDA_VISIBLE_DEVICES` names them, one for each of the capacity; `None` if nothing is
+    /// known of any.
+    pub gpu_devices: Option<Vec<String>>,
     /// Detected attributes and the tags of the operator.
     pub attributes: Attributes,
     /// Whether the keeper and all tasks end with this process.
     pub die_with_agent: bool,
+    /// Whether the server gives leases.
+    pub leased: bool,
     /// Bytes that are kept of one output file; the middle of a longer one is dropped.
     pub log_bytes_max: u64,
     /// Directories whose entries are reported as cache keys.
@@ -132,14 +138,20 @@ pub struct Agent {
 
 struct Shared {
     options: AgentOptions,
-    /// That of the options, and GPUs that were found since.
-    capacity: Mutex<Resources>,
+    offered: Mutex<Offered>,
     writer: Mutex<Writer>,
     stopped: AtomicBool,
     /// Whether a keeper was told to become this agent's program. It is told once.
     upgraded: AtomicBool,
     measured: Measured,
     watch: Watch,
+}
+
+/// What tasks may use: that of the options, and GPUs that were found since.
+#[derive(Clone)]
+struct Offered {
+    capacity: Resources,
+    gpu_devices: Option<Vec<String>>,
 }
 
 /// The sending side of the connection to the keeper, and the number of that connection.
@@ -164,8 +176,9 @@ impl Agent {
         let (stopped, upgraded) = (AtomicBool::new(false), AtomicBool::new(false));
         let measured = Measured::default();
         let (writer, watch) = (Mutex::default(), Watch::default());
-        let capacity = Mutex::new(options.capacity.clone());
-        let shared = Shared { options, capacity, writer, stopped, upgraded, measured, watch };
+        let (capacity, gpu_devices) = (options.capacity.clone(), options.gpu_devices.clone());
+        let offered = Mutex::new(Offered { capacity, gpu_devices });
+        let shared = Shared { options, offered, writer, stopped, upgraded, measured, watch };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store(store)?;
         let first = agent.connect()?;
@@ -294,17 +307,18 @@ impl Agent {
     /// connection that begins just then tells them, too.
     fn await_gpus(&self, late: &LateGpus) {
         while !self.shared.stopped.load(Ordering::Relaxed) {
-            let Some(found) = late.within(LOOK_EVERY) else { continue };
-            let mut capacity = self.shared.capacity.lock().clone();
-            if !late.declare(found, &mut capacity) {
-                tracing::error!(
-                    "nvidia-smi does not answer: the worker has no gpus until it is started again, or as many as \
-                     --gpus says"
-                );
-                return;
-            }
-            tracing::info!("nvidia-smi has answered: the worker has {} gpus", capacity.gpus);
-            *self.shared.capacity.lock() = capacity;
+            let Some(shown) = late.within(LOOK_EVERY) else { continue };
+            let devices = match late.usable(shown) {
+                Ok(devices) => devices,
+                Err(e) => {
+                    tracing::error!("the worker has no gpus until it is started again: {e}");
+                    return;
+                }
+            };
+            let mut offered = self.shared.offered.lock().clone();
+            offered.gpu_devices = declare(devices, &mut offered.capacity);
+            tracing::info!("nvidia-smi has answered: the worker has {} gpus", offered.capacity.gpus);
+            *self.shared.offered.lock() = offered;
             self.send_now(&[self.hello()]);
             return;
         }
@@ -388,8 +402,8 @@ impl Agent {
     /// A hello, which the keeper answers with its inventory.
     pub fn hello(&self) -> ToKeeper {
         let options = &self.shared.options;
-        let (capacity, hide) = (self.shared.capacity.lock().clone(), options.hide.clone());
-        ToKeeper::Hello { capacity, sent: boot_ns(), hide }
+        let Offered { capacity, gpu_devices } = self.shared.offered.lock().clone();
+        ToKeeper::Hello { capacity, sent: boot_ns(), hide: options.hide.clone(), gpu_devices }
     }
 
     /// The directory of the tasks' output files.
@@ -491,7 +505,7 @@ impl Agent {
             incarnation,
             fences,
             sent,
-            capacity: Some(self.shared.capacity.lock().clone().into()),
+            capacity: Some(self.shared.offered.lock().capacity.clone().into()),
             attributes: attributes_to_wire(&options.attributes),
             inventory: Some(inventory(seq, held)),
         };
@@ -557,7 +571,9 @@ impl Agent {
         command.arg("keeper").arg("--state").arg(&options.state);
         command.arg("--incarnation").arg(incarnation.to_string());
         command.arg("--log-bytes-max").arg(options.log_bytes_max.to_string());
-        for (flag, on) in [("--die-with-agent", options.die_with_agent), ("--plain", plain)] {
+        let flags =
+            [("--die-with-agent", options.die_with_agent), ("--plain", plain), ("--leased", options.leased)];
+        for (flag, on) in flags {
             if on {
                 command.arg(flag);
             }
@@ -570,6 +586,10 @@ impl Agent {
             && let Some(home) = Late::ask(std::env::home_dir).within(HOME_WAIT).flatten()
         {
             command.env("HOME", home);
+        }
+        if let Some(limits) = process::files_before() {
+            // SAFETY: between fork and exec only this one system call is made.
+            unsafe { command.pre_exec(move || process::lower_file_limit(limits)) };
         }
         // `SIGCHLD` of this child may be unhandled in the caller, so the child is collected here.
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();

@@ -3,6 +3,7 @@
 //! without its answer, and the agent declares the GPUs when the answer comes. Nothing here changes the machine.
 
 use crate::confinement::{allowed_cpus, cpu_quota, memory_limit};
+use crate::gpu_devices::{AskedGpus, BadGpuDevices, GpuDevice, QUERY, ShownDevice, choose, parse};
 use crate::late::{Late, NoAnswer, run_within};
 use crate::mounts::Mounts;
 use std::collections::BTreeSet;
@@ -24,13 +25,15 @@ const GPUS_MAX: Duration = Duration::from_secs(600);
 pub const GPUS_ARE_LATE: &str = "nvidia-smi has not answered within 3 s: the worker starts without gpus, and declares \
                                  them when it answers; --gpus 0 asks for none";
 
-/// The capacity of this machine.
+/// What this machine gives to tasks.
 #[derive(Clone, Debug)]
 pub struct Detected {
     /// What is known now. Cpus are those that the affinity mask and the quotas of control groups leave to this process,
     /// and at least one. Memory is the machine's, or the limit of a control group above if that is less; 0 if it is
     /// unknown.
     pub capacity: Resources,
+    /// The names of its GPUs; `None` if nothing is known of any.
+    pub gpu_devices: Option<Vec<String>>,
     /// The GPUs, if the driver has not answered yet.
     pub late_gpus: Option<LateGpus>,
 }
@@ -38,34 +41,61 @@ pub struct Detected {
 /// The GPUs of a machine whose driver is asked.
 #[derive(Clone, Debug)]
 pub struct LateGpus {
-    found: Late<FoundGpus>,
-    /// How many an operator declares.
-    declared: Option<u32>,
+    shown: Late<ShownGpus>,
+    asked: AskedGpus,
 }
 
 /// What `nvidia-smi` says, or does not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FoundGpus {
-    /// Number of devices, and their memory together in bytes; zeros without the driver.
-    Known(u32, u64),
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ShownGpus {
+    /// All devices, working or not; none without the driver.
+    Known(Vec<ShownDevice>),
     /// It was killed without an answer, after 10 minutes.
     Stuck,
 }
 
-/// Capacity of this machine. `gpus` is how many GPUs an operator declares; the driver is not asked if that is 0, and
-/// has no longer than `wait` to answer.
-pub fn capacity(gpus: Option<u32>, wait: Duration) -> Detected {
+/// Why a machine's GPUs cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoGpus {
+    /// The driver is stuck.
+    #[error("nvidia-smi does not answer; see whether the driver is stuck ('dmesg')")]
+    Stuck,
+    /// The operator's words contradict each other or what is shown.
+    #[error(transparent)]
+    Bad(#[from] BadGpuDevices),
+}
+
+/// What this machine gives to tasks. The driver of its GPUs is not asked if an operator declares none, and has no
+/// longer than `wait` to answer.
+///
+/// # Errors
+/// If the operator's words contradict each other or what is found.
+pub fn capacity(asked: &AskedGpus, wait: Duration) -> Result<Detected, NoGpus> {
     // The mask of a machine with more cpus than it can name is not known.
     let cpus = Some(allowed_cpus().len()).filter(|cpus| *cpus > 0);
     let cpus = cpus.or_else(|| Some(std::thread::available_parallelism().ok()?.get())).unwrap_or(1);
     let mut capacity = below(Path::new("/"), cpus);
-    capacity.gpus = gpus.unwrap_or(0);
-    if gpus == Some(0) {
-        return Detected { capacity, late_gpus: None };
-    }
-    let late = LateGpus::ask(nvidia_smi(), gpus);
-    let is_known = late.within(wait).is_some_and(|found| late.declare(found, &mut capacity));
-    Detected { capacity, late_gpus: (!is_known).then_some(late) }
+    let late = match asked.count {
+        Some(0) => None,
+        _ => Some(LateGpus::ask(nvidia_smi(), asked)),
+    };
+    let devices = match &late {
+        None => choose(&[], asked)?,
+        Some(late) => match late.within(wait) {
+            Some(shown) => late.usable(shown)?,
+            None => return Ok(Detected { capacity, gpu_devices: None, late_gpus: Some(late.clone()) }),
+        },
+    };
+    let gpu_devices = declare(devices, &mut capacity);
+    Ok(Detected { capacity, gpu_devices, late_gpus: None })
+}
+
+/// Puts GPUs into a capacity, and returns their names; `None` if nothing is known of any.
+pub fn declare(devices: Option<Vec<GpuDevice>>, capacity: &mut Resources) -> Option<Vec<String>> {
+    let known = devices.as_deref().unwrap_or_default();
+    capacity.gpus = known.len() as u32;
+    capacity.gpu_memory = known.iter().map(|device| device.memory_bytes).sum();
+    devices.map(|devices| devices.into_iter().map(|device| device.name).collect())
 }
 
 /// Cpus and memory, by the files of `/proc` and `/sys` below `root`, of a process whose affinity mask has `cpus`.
@@ -89,51 +119,46 @@ fn total_memory(root: &Path) -> Option<u64> {
 /// The program that tells the devices.
 fn nvidia_smi() -> Command {
     let mut command = Command::new("nvidia-smi");
-    command.args(["--query-gpu=memory.total", "--format=csv,noheader,nounits"]);
+    command.args(QUERY);
     command
 }
 
 impl LateGpus {
-    fn ask(mut driver: Command, declared: Option<u32>) -> LateGpus {
-        let found = Late::ask(move || match run_within(&mut driver, GPUS_MAX) {
-            Ok(answer) => {
-                let (count, bytes) = parse_gpus(&String::from_utf8_lossy(&answer));
-                FoundGpus::Known(count, bytes)
+    fn ask(mut driver: Command, asked: &AskedGpus) -> LateGpus {
+        let shown = Late::ask(move || match run_within(&mut driver, GPUS_MAX) {
+            // It fails where one of several devices does.
+            Ok(answer) | Err(NoAnswer::Failed(_, answer)) => {
+                ShownGpus::Known(parse(&String::from_utf8_lossy(&answer)))
             }
-            Err(NoAnswer::Late(_)) => FoundGpus::Stuck,
-            Err(_) => FoundGpus::Known(0, 0),
+            Err(NoAnswer::Late(_)) => ShownGpus::Stuck,
+            Err(_) => ShownGpus::Known(Vec::new()),
         });
-        LateGpus { found, declared }
+        LateGpus { shown, asked: asked.clone() }
     }
 
     /// The driver's answer; `None` if it takes longer than `wait`.
-    pub fn within(&self, wait: Duration) -> Option<FoundGpus> {
-        self.found.within(wait)
+    pub fn within(&self, wait: Duration) -> Option<ShownGpus> {
+        self.shown.within(wait)
     }
 
-    /// Adds them to a capacity. False if nothing is known of them.
-    pub fn declare(&self, found: FoundGpus, capacity: &mut Resources) -> bool {
-        let FoundGpus::Known(count, bytes) = found else { return false };
-        let gpus = self.declared.unwrap_or(count);
-        // Which of the devices are meant is not known: each counts with the mean of their memory.
-        let mean = bytes.checked_div(count.into()).unwrap_or(0);
-        capacity.gpu_memory = if gpus == count { bytes } else { mean * u64::from(gpus) };
-        capacity.gpus = gpus;
-        true
+    /// The GPUs that tasks may use; `None` if nothing is known of any. Those that do not work are logged.
+    ///
+    /// # Errors
+    /// If there is no answer, or the operator's words contradict each other or what is shown.
+    pub fn usable(&self, shown: ShownGpus) -> Result<Option<Vec<GpuDevice>>, NoGpus> {
+        let ShownGpus::Known(shown) = shown else { return Err(NoGpus::Stuck) };
+        for device in &shown {
+            if let Some(fault) = &device.fault {
+                tracing::warn!("gpu {} is left out: nvidia-smi says '{fault}'", device.index);
+            }
+        }
+        Ok(choose(&shown, &self.asked)?)
     }
 }
 
-/// What the driver says, if it answers within `wait`.
-pub fn gpus(wait: Duration) -> Option<FoundGpus> {
-    LateGpus::ask(nvidia_smi(), None).within(wait)
-}
-
-/// Parses one line for each device: its memory in MiB, or words where the driver does not know it.
-fn parse_gpus(text: &str) -> (u32, u64) {
-    let lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.fold((0, 0), |(count, bytes), line| {
-        (count + 1, bytes + (line.trim().parse::<u64>().unwrap_or(0) << 20))
-    })
+/// The NVIDIA devices of this machine, if the driver answers within `wait`.
+pub fn gpus(wait: Duration) -> Option<ShownGpus> {
+    LateGpus::ask(nvidia_smi(), &AskedGpus::default()).within(wait)
 }
 
 /// The attributes `os`, `arch`, `kernel` and `host` of this machine.
@@ -155,18 +180,18 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    #[test]
-    fn devices_are_counted_and_their_memory_added() {
-        assert_eq!(parse_gpus("24576\n24576\n"), (2, 48 << 30));
-        assert_eq!(parse_gpus("[N/A]\n"), (1, 0));
-        assert_eq!(parse_gpus("\n"), (0, 0));
-    }
-
-    /// A driver that is a line for the shell.
-    fn driver(line: &str, declared: Option<u32>) -> LateGpus {
+    /// A driver that is a line for the shell, on a worker that has at most `count` GPUs.
+    fn driver(line: &str, count: Option<u32>) -> LateGpus {
         let mut command = Command::new("sh");
         command.args(["-c", line]);
-        LateGpus::ask(command, declared)
+        LateGpus::ask(command, &AskedGpus { count, ..AskedGpus::default() })
+    }
+
+    /// The number of GPUs, their memory and their names, once the driver has answered.
+    fn declared(late: &LateGpus) -> (u32, u64, Option<Vec<String>>) {
+        let mut capacity = Resources::new(100, 0);
+        let names = declare(late.usable(late.within(AMPLE).unwrap()).unwrap(), &mut capacity);
+        (capacity.gpus, capacity.gpu_memory, names)
     }
 
     const AMPLE: Duration = Duration::from_secs(60);
@@ -175,26 +200,30 @@ mod tests {
     fn a_driver_that_does_not_answer_holds_up_nothing_and_declares_its_devices_later() {
         let dir = tempfile::tempdir().unwrap();
         let answers = dir.path().join("answers");
-        let waits = format!("until [ -e {} ]; do sleep 0.01; done; echo 1024; echo 1024", answers.display());
+        let waits = format!(
+            "until [ -e {} ]; do sleep 0.01; done; echo 0, GPU-aa, 1024; echo 1, GPU-bb, 1024",
+            answers.display()
+        );
         let (late, some) = (driver(&waits, None), driver(&waits, Some(1)));
         let began = Instant::now();
         assert_eq!(late.within(Duration::from_millis(50)), None);
         assert!(began.elapsed() < AMPLE);
         fs::write(&answers, "").unwrap();
-        let (mut all, mut one) = (Resources::new(100, 0), Resources::new(100, 0));
-        assert!(late.declare(late.within(AMPLE).unwrap(), &mut all));
-        assert!(some.declare(some.within(AMPLE).unwrap(), &mut one));
-        assert_eq!((all.gpus, all.gpu_memory, one.gpus, one.gpu_memory), (2, 2 << 30, 1, 1 << 30));
-        assert!(!late.declare(FoundGpus::Stuck, &mut all) && all.gpus == 2);
+        let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+        assert_eq!(declared(&late), (2, 2 << 30, names(&["0", "1"])));
+        assert_eq!(declared(&some), (1, 1 << 30, names(&["0"])));
+        assert_eq!(late.usable(ShownGpus::Stuck), Err(NoGpus::Stuck));
     }
 
     #[test]
-    fn without_a_driver_there_are_no_devices() {
-        assert_eq!(driver("exit 9", None).within(AMPLE), Some(FoundGpus::Known(0, 0)));
-        let absent = LateGpus::ask(Command::new("/nonexistent/nvidia-smi"), Some(3));
-        let mut capacity = Resources::new(100, 0);
-        assert!(absent.declare(absent.within(AMPLE).unwrap(), &mut capacity));
-        assert_eq!((capacity.gpus, capacity.gpu_memory), (3, 0), "an operator knows better");
+    fn without_a_driver_there_are_no_devices_but_those_that_an_operator_knows() {
+        assert_eq!(declared(&driver("exit 9", None)), (0, 0, None));
+        assert_eq!(declared(&driver("echo 0, GPU-aa, 1024; exit 9", None)).0, 1, "another one failed");
+        let absent = LateGpus::ask(
+            Command::new("/nonexistent/nvidia-smi"),
+            &AskedGpus { count: Some(3), ..AskedGpus::default() },
+        );
+        assert_eq!(declared(&absent).0, 3, "an operator knows better");
     }
 
     #[test]

@@ -32,8 +32,9 @@ pub enum NoAnswer {
     Long,
     #[error("it has not answered within {} s", .0.as_secs())]
     Late(Duration),
+    /// How it ended, and what it said until then.
     #[error("it ends with {0}")]
-    Failed(ExitStatus),
+    Failed(ExitStatus, Vec<u8>),
 }
 
 /// An answer that may come late, or never. Clones share it.
@@ -118,7 +119,7 @@ fn hear(child: &mut Child, until: Instant, within: Duration) -> Result<Vec<u8>, 
     loop {
         match child.try_wait().map_err(NoAnswer::Read)? {
             Some(status) if status.success() => return Ok(said),
-            Some(status) => return Err(NoAnswer::Failed(status)),
+            Some(status) => return Err(NoAnswer::Failed(status, said)),
             None if Instant::now() >= until => return Err(NoAnswer::Late(within)),
             None => thread::sleep(END_POLL),
         }
@@ -153,7 +154,8 @@ mod tests {
         assert_eq!(run_within(&mut sh("echo a; echo b"), AMPLE).unwrap(), b"a\nb\n");
         let long = run_within(&mut sh("head -c 200000 /dev/zero"), AMPLE).unwrap();
         assert_eq!(long.len(), 200_000);
-        assert!(matches!(run_within(&mut sh("echo a; exit 3"), AMPLE), Err(NoAnswer::Failed(_))));
+        let Err(NoAnswer::Failed(_, said)) = run_within(&mut sh("echo a; exit 3"), AMPLE) else { panic!() };
+        assert_eq!(said, b"a\n");
         let absent = run_within(&mut Command::new("/nonexistent/program"), AMPLE);
         assert!(matches!(absent, Err(NoAnswer::Start(_))));
         assert!(matches!(run_within(&mut sh("cat /dev/zero"), AMPLE), Err(NoAnswer::Long)));

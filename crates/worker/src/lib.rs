@@ -17,6 +17,7 @@ mod confinement;
 mod core_speed;
 mod detect;
 mod doctor;
+mod gpu_devices;
 mod identity;
 mod keep;
 mod keeper;
@@ -40,6 +41,7 @@ mod remote;
 mod server_rotation;
 mod spawn;
 mod syscall;
+mod token_notice;
 mod unshare;
 mod users;
 mod watch;
@@ -50,15 +52,17 @@ pub use agent::{Agent, AgentError, AgentOptions, FromAgent};
 pub use caches::{BadCache, CacheDir};
 pub use core_speed::measure as measure_core;
 pub use detect::{
-    Detected, FoundGpus, GPUS_ARE_LATE, GPUS_START_WAIT, GPUS_TOLD_WAIT, LateGpus, attributes, capacity,
+    Detected, GPUS_ARE_LATE, GPUS_START_WAIT, GPUS_TOLD_WAIT, LateGpus, NoGpus, ShownGpus, attributes,
+    capacity,
 };
 pub use doctor::{Examined, Finding, doctor, doctor_worker};
+pub use gpu_devices::{AskedGpus, BadGpuDevices, GpuDevice};
 pub use identity::{expected_name, identity, name};
 pub use keeper::{KeeperOptions, keeper_main};
 pub use late::{Late, NoAnswer, run_within};
 pub use logs::{LogDir, Stream};
 pub use measure::MeasureCore;
-pub use process::{close_inherited, protect_from_oom, raise_file_limit};
+pub use process::{close_inherited, heed_children, protect_from_oom, raise_file_limit};
 pub use protocol::{Body, Hidden, NO_CONTROL_GROUPS, TaskRef, ToKeeper};
 pub use remote::{RemoteError, RemoteOptions, ServerAddress, run_remote};
 pub use users::{BadUser, RunAs, UserEntry, UserMap};

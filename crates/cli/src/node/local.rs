@@ -2,7 +2,7 @@
 //! is a process of its own.
 
 use crate::node::life::Life;
-use crate::node::this_machine::{attributes, capacity};
+use crate::node::this_machine::{attributes, offer};
 use crate::ui::message::message;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use windlass_worker::{
-    Agent, AgentOptions, Body, CacheDir, Detected, FromAgent, GPUS_ARE_LATE, MeasureCore, NO_CONTROL_GROUPS,
-    Stream, TaskRef, ToKeeper, keeper_message,
+    Agent, AgentOptions, AskedGpus, Body, CacheDir, Detected, FromAgent, GPUS_ARE_LATE, MeasureCore,
+    NO_CONTROL_GROUPS, Stream, TaskRef, ToKeeper, keeper_message,
 };
 
 /// The worker of this machine.
@@ -55,7 +55,9 @@ pub async fn start(
 ) -> anyhow::Result<LocalWorker> {
     let (log_bytes_max, report) = (config.log_bytes_max, config.load.report());
     let config = &config.worker;
-    let Detected { capacity, late_gpus } = detected((config.cpus, config.memory, config.gpus), life).await?;
+    let gpus = AskedGpus::here(config.gpus, config.gpu_devices.clone());
+    let Detected { capacity, gpu_devices, late_gpus } =
+        detected((config.cpus, config.memory, gpus), life).await?;
     let attributes = attributes(&config.tags);
     let is_given = attributes.contains_key(CORE_SCORE);
     let caches =
@@ -81,8 +83,10 @@ pub async fn start(
         identity,
         capacity,
         late_gpus,
+        gpu_devices,
         attributes,
         die_with_agent: life == Life::OfThisRun,
+        leased: false,
         log_bytes_max,
         caches,
         logs_bytes_max: None,
@@ -104,11 +108,11 @@ pub async fn start(
 
 /// What this machine has. The driver of its gpus may hold up the thread that asks it, and is not waited for long.
 async fn detected(
-    (cpus, memory, gpus): (Option<f64>, Option<u64>, Option<u32>),
+    (cpus, memory, gpus): (Option<f64>, Option<u64>, AskedGpus),
     life: Life,
 ) -> anyhow::Result<Detected> {
-    let asked = tokio::task::spawn_blocking(move || capacity(cpus, memory, gpus));
-    let detected = asked.await.context("cannot find out what this machine has")?;
+    let asked = tokio::task::spawn_blocking(move || offer(cpus, memory, &gpus));
+    let detected = asked.await.context("cannot find out what this machine has")??;
     match (&detected.late_gpus, life) {
         (None, _) => {}
         (Some(_), Life::OfItsOwn) => tracing::warn!("{GPUS_ARE_LATE}"),
@@ -218,6 +222,7 @@ impl KeeperLink {
             command: body.command.clone(),
             env,
             cwd: body.cwd.clone(),
+            umask: body.umask,
             session: body.session.clone(),
             // Only separate workers map users: other users can traverse their directory.
             run_as: None,

@@ -77,7 +77,7 @@ pub fn settings() -> anyhow::Result<String> {
         nix.args(["--extra-experimental-features", "nix-command"]).args(words);
         match run_within(&mut nix, NIX_WAIT) {
             Ok(shown) => return Ok(String::from_utf8_lossy(&shown).into_owned()),
-            Err(NoAnswer::Failed(_)) => {}
+            Err(NoAnswer::Failed(..)) => {}
             Err(e) => return Err(e).context("cannot ask 'nix' what this machine builds"),
         }
     }

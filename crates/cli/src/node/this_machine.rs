@@ -3,16 +3,19 @@
 use crate::ui::message::message;
 use windlass_api::{Resources, Worker, WorkerState};
 use windlass_core::tags::Attributes;
-use windlass_worker::{Detected, GPUS_START_WAIT, GPUS_TOLD_WAIT};
+use windlass_worker::{AskedGpus, Detected, GPUS_START_WAIT, GPUS_TOLD_WAIT, NoGpus};
 
-/// The detected capacity of this machine, overridden by what is given. The driver of gpus has 3 s to answer.
-pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> Detected {
-    let mut detected = windlass_worker::capacity(gpus, GPUS_START_WAIT);
+/// What this machine gives to tasks, overridden by what is given. The driver of gpus has 3 s to answer.
+///
+/// # Errors
+/// If the operator names gpus that it does not have.
+pub fn offer(cpus: Option<f64>, memory: Option<u64>, gpus: &AskedGpus) -> Result<Detected, NoGpus> {
+    let mut detected = windlass_worker::capacity(gpus, GPUS_START_WAIT)?;
     if let Some(cpus) = cpus {
         detected.capacity.cpu = (cpus * 100.0).round() as u32;
     }
     detected.capacity.memory = memory.unwrap_or(detected.capacity.memory);
-    detected
+    Ok(detected)
 }
 
 /// The detected attributes of this machine, and tags: `key` or `key=value`.
@@ -30,10 +33,12 @@ pub fn attributes(tags: &[String]) -> Attributes {
 pub fn detect() -> Worker {
     let attributes = windlass_worker::attributes();
     let host = attributes.get("host").and_then(|names| names.first().cloned());
-    let Detected { capacity, late_gpus } = windlass_worker::capacity(None, GPUS_TOLD_WAIT);
-    if late_gpus.is_some() {
+    // Nothing is asked for that could be refused.
+    let detected = windlass_worker::capacity(&AskedGpus::here(None, None), GPUS_TOLD_WAIT).ok();
+    if detected.as_ref().is_some_and(|detected| detected.late_gpus.is_some()) {
         message!("note: nvidia-smi has not answered within 10 s: this machine's gpus are unknown");
     }
+    let capacity = detected.map(|detected| detected.capacity).unwrap_or_default();
     Worker {
         id: 0,
         name: host.unwrap_or_else(|| "local".to_owned()),
@@ -49,6 +54,8 @@ pub fn detect() -> Worker {
         heard_ms: None,
         lease_until_ms: None,
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        token_expires_ms: None,
+        token_ends_soon: false,
         load: None,
         core_score: windlass_worker::measure_core(),
         cache_keys: None,

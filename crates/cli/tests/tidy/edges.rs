@@ -199,7 +199,19 @@ pub const API_EDGES: [(&str, &[&str]); 37] = [
     ("wire", &["session"]),
     (
         "submit",
-        &["after", "body", "fail_limit", "job_name", "on_end", "session", "shape", "space", "why", "word"],
+        &[
+            "after",
+            "body",
+            "fail_limit",
+            "job_name",
+            "on_end",
+            "quantity",
+            "session",
+            "shape",
+            "space",
+            "why",
+            "word",
+        ],
     ),
     ("job", &["failure", "on_end", "submit", "token", "word"]),
     ("dry_run", &["job", "submit", "why"]),
@@ -314,7 +326,7 @@ pub const STORE_EDGES: [(&str, &[&str]); 19] = [
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 51] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
@@ -324,7 +336,8 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
     ("config", &[]),
     ("events", &[]),
     ("external", &[]),
-    ("link", &[]),
+    ("token_end", &[]),
+    ("link", &["token_end"]),
     ("metric_text", &[]),
     ("network", &[]),
     ("noted_path", &[]),
@@ -346,9 +359,9 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
     ("metrics", &["figures", "metric_text"]),
     ("notices", &["config"]),
     ("peer", &["connections", "process_owner"]),
-    ("view", &["figures"]),
+    ("view", &["figures", "token_end"]),
     ("csrf", &["peer"]),
-    ("auth", &["caller", "csrf", "peer", "random"]),
+    ("auth", &["caller", "csrf", "peer", "random", "token_end"]),
     ("audit", &["auth", "noted_path"]),
     ("listen", &["api_error", "auth", "connections", "process_owner", "refusals"]),
     ("peers", &["auth", "events"]),
@@ -373,7 +386,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
         ],
     ),
     ("door", &["api_error", "auth", "caller", "clock", "csrf", "handle", "listen", "random"]),
-    ("grpc", &["auth", "handle", "link", "refusals", "spans"]),
+    ("grpc", &["auth", "handle", "link", "refusals", "spans", "token_end"]),
     ("notifier", &["config", "handle", "notices"]),
     ("retention", &["figures", "handle"]),
     (
@@ -440,10 +453,11 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
 ];
 
 /// The modules of the worker that each of its modules may use. There is no circle.
-pub const WORKER_EDGES: [(&str, &[&str]); 37] = [
+pub const WORKER_EDGES: [(&str, &[&str]); 39] = [
     ("admin_sockets", &[]),
     ("caches", &[]),
     ("clock", &[]),
+    ("gpu_devices", &[]),
     ("kept", &[]),
     ("lib", &[]),
     ("memory", &[]),
@@ -453,6 +467,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 37] = [
     ("random", &[]),
     ("server_rotation", &[]),
     ("syscall", &[]),
+    ("token_notice", &[]),
     ("unshare", &[]),
     ("watch", &[]),
     ("identity", &["random"]),
@@ -466,7 +481,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 37] = [
     ("mask", &["protocol", "unshare"]),
     ("cgroup", &["kept", "mounts"]),
     ("confinement", &["cgroup", "mounts"]),
-    ("detect", &["confinement", "late", "mounts"]),
+    ("detect", &["confinement", "gpu_devices", "late", "mounts"]),
     ("wire", &["protocol"]),
     ("keep", &["logs", "protocol"]),
     ("launcher", &["mask", "process", "syscall", "users"]),
@@ -476,11 +491,23 @@ pub const WORKER_EDGES: [(&str, &[&str]); 37] = [
     (
         "keeper",
         &[
-            "cgroup", "clock", "keep", "kept", "launcher", "logs", "mask", "memory", "process", "protocol",
-            "spawn", "unshare", "users",
+            "cgroup",
+            "clock",
+            "gpu_devices",
+            "keep",
+            "kept",
+            "launcher",
+            "logs",
+            "mask",
+            "memory",
+            "process",
+            "protocol",
+            "spawn",
+            "unshare",
+            "users",
         ],
     ),
-    ("doctor", &["cgroup", "detect", "keeper", "late", "process", "users"]),
+    ("doctor", &["cgroup", "detect", "gpu_devices", "keeper", "late", "process", "users"]),
     ("measure", &["caches", "clock", "core_speed", "keep", "keeper", "load", "network", "protocol"]),
     (
         "agent",
@@ -501,6 +528,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 37] = [
             "protocol",
             "random",
             "server_rotation",
+            "token_notice",
             "users",
             "wire",
         ],

@@ -28,7 +28,7 @@ use crate::protocol::{
     Amounts, Body, FromKeeper, Held, HeldPhase, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper, WireEnd,
     WireResult,
 };
-use attempt::{MemoryLimit, Running, Waiting};
+use attempt::{MemoryLimit, Pause, Running, Waiting};
 use output_disk::OutputDisk;
 use serde::{Deserialize, Serialize};
 use sizes::SizeReader;
@@ -47,8 +47,6 @@ const EMPTY_POLL_MAX: Duration = Duration::from_millis(250);
 /// Steps whose body is kept. The server remembers at most 64 bodies as sent on a connection, and sends the
 /// others again before a start.
 const BODIES_MAX: usize = 256;
-/// Pause of all starts after one failed for a reason that passes, such as a full disk.
-const SPACE_RETRY: Duration = Duration::from_secs(1);
 
 /// All attempts of this keeper.
 pub struct Tasks {
@@ -69,8 +67,8 @@ pub struct Tasks {
     next_sample: Option<Instant>,
     size_reader: SizeReader,
     disk: OutputDisk,
-    /// No attempt starts before this, because a start failed for a reason that passes.
-    no_space_until: Option<Instant>,
+    /// No attempt starts meanwhile, because a start failed for a reason that passes.
+    pause: Option<Pause>,
 }
 
 /// The state that a keeper hands over to a newer program.
@@ -89,8 +87,15 @@ pub struct SavedTasks {
     #[serde(with = "kept::pairs")]
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
+    /// GPUs that attempts hold, by number, as earlier programs know them.
     #[serde(with = "kept::pairs")]
     devices: BTreeMap<TaskRef, Vec<u32>>,
+    /// GPUs that attempts hold, by name.
+    #[serde(default, with = "kept::pairs")]
+    held_gpus: BTreeMap<TaskRef, Vec<String>>,
+    /// The names of this worker's GPUs.
+    #[serde(default)]
+    gpu_devices: Option<Vec<String>>,
 }
 
 impl Tasks {
@@ -110,12 +115,15 @@ impl Tasks {
             next_sample: None,
             size_reader: SizeReader::default(),
             disk: OutputDisk::default(),
-            no_space_until: None,
+            pause: None,
         }
     }
 
     /// Takes the state out; [`Tasks::put_back`] restores it.
     pub fn save(&mut self) -> (SavedTasks, Option<Cgroups>) {
+        let held_gpus = std::mem::take(&mut self.keeper_env.devices);
+        let numbers =
+            |names: &Vec<String>| -> Vec<u32> { names.iter().filter_map(|name| name.parse().ok()).collect() };
         let saved = SavedTasks {
             capacity: self.capacity.clone(),
             seq: self.seq,
@@ -126,7 +134,9 @@ impl Tasks {
             running: std::mem::take(&mut self.running),
             ended: std::mem::take(&mut self.ended),
             reclaims: std::mem::take(&mut self.reclaims),
-            devices: std::mem::take(&mut self.keeper_env.devices),
+            devices: held_gpus.iter().map(|(task, names)| (*task, numbers(names))).collect(),
+            held_gpus,
+            gpu_devices: self.keeper_env.gpu_devices.clone(),
         };
         (saved, self.keeper_env.cgroups.take())
     }
@@ -134,7 +144,12 @@ impl Tasks {
     /// Restores the state, of this program or of an earlier one.
     pub fn put_back(&mut self, saved: SavedTasks, cgroups: Option<Cgroups>) {
         let SavedTasks { capacity, seq, sessions, booked, bodies, waiting, running, .. } = saved;
-        (self.ended, self.reclaims, self.keeper_env.devices) = (saved.ended, saved.reclaims, saved.devices);
+        (self.ended, self.reclaims, self.keeper_env.devices) = (saved.ended, saved.reclaims, saved.held_gpus);
+        self.keeper_env.gpu_devices = saved.gpu_devices;
+        for (task, numbers) in saved.devices {
+            let names = || numbers.iter().map(u32::to_string).collect();
+            self.keeper_env.devices.entry(task).or_insert_with(names);
+        }
         (self.capacity, self.seq, self.sessions, self.booked) = (capacity, seq, sessions, booked);
         (self.bodies, self.waiting, self.running) = (bodies, waiting, running);
         self.keeper_env.cpus =
@@ -354,12 +369,16 @@ impl Tasks {
             }
             self.reclaims.pop_front();
         }
-        if !self.reclaims.is_empty() || self.no_space_until.is_some_and(|until| Instant::now() < until) {
+        if !self.reclaims.is_empty() || self.pause.as_ref().is_some_and(|pause| Instant::now() < pause.until)
+        {
             return;
         }
-        self.no_space_until = None;
+        self.pause = None;
         let mut place = 0;
         while let Some(next) = self.waiting.get(place) {
+            if self.running.len() >= self.keeper_env.tasks_max {
+                break;
+            }
             let task = next.task;
             if !next.request.fits(&self.capacity) {
                 // The worker has become smaller. The attempt would block the others for ever.
@@ -381,7 +400,7 @@ impl Tasks {
                 }
                 Err(Refused::NotNow(e)) => {
                     write_line(format_args!("task {}.{} waits: {e}", task.job, task.index));
-                    self.no_space_until = Some(Instant::now() + SPACE_RETRY);
+                    self.pause = Some(Pause::after(&e));
                     return;
                 }
                 Err(Refused::Job(why)) => self.unqueue(task, (WireEnd::NotStarted(why), true), link),
@@ -498,6 +517,7 @@ impl Tasks {
     /// Reports a task whose last process is gone, or that never became its program and never will.
     fn conclude(&mut self, task: TaskRef, link: &mut Link) {
         let Some(mut running) = self.running.remove(&task) else { return };
+        self.pause.take_if(|pause| pause.ends_with_a_task);
         let finished_ns = running.exit.map_or_else(unix_ns, |(_, at)| at);
         running.tell_fetched(task, &self.keeper_env.logs, true, link);
         let mut held = running.request.clone();
@@ -563,7 +583,7 @@ impl Tasks {
             let reading = running.sizes.wanted().and_then(|_| self.size_reader.next_deadline(now));
             [running.time_limit_at, running.kill_at, emptying, launch, reading].into_iter().flatten()
         });
-        let space = self.no_space_until.filter(|_| !self.waiting.is_empty());
+        let space = self.pause.as_ref().filter(|_| !self.waiting.is_empty()).map(|pause| pause.until);
         let others = [self.sessions.next_deadline(), self.keeper_env.next_deadline()].into_iter().flatten();
         tasks.chain(self.next_sample).chain(space).chain(others).min()
     }

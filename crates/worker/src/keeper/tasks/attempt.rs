@@ -111,3 +111,20 @@ pub(super) struct Running {
 fn yes() -> bool {
     true
 }
+
+/// Longest pause of all starts after one failed for a reason that passes.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A pause of all starts after one failed for a reason that passes.
+pub(super) struct Pause {
+    pub(super) until: Instant,
+    /// Whether the end of a task ends the pause: it frees open files, processes and memory, but no disk.
+    pub(super) ends_with_a_task: bool,
+}
+
+impl Pause {
+    pub(super) fn after(failure: &std::io::Error) -> Self {
+        let is_of_disk = matches!(failure.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
+        Pause { until: Instant::now() + PAUSE_MAX, ends_with_a_task: !is_of_disk }
+    }
+}
