@@ -43,6 +43,7 @@ const EMPTY_POLL_MAX: Duration = Duration::from_millis(250);
 /// Steps whose body is kept. The server remembers at most 64 bodies as sent on a connection, and sends the
 /// others again before a start.
 const BODIES_MAX: usize = 256;
+
 /// All attempts of this keeper.
 pub struct Tasks {
     /// The capacity that all running attempts may use together.
