@@ -163,7 +163,7 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         std::fs::set_permissions(&state, passable).context("cannot let users into the worker's directory")?;
         check_passable(&state)?;
     }
-    let gpus = args.asked_gpus();
+    let (gpus, is_given) = (args.asked_gpus(), attributes.contains_key(CORE_SCORE));
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
     let caches = args.caches.into_iter().chain(nix.as_ref().map(|_| NixMachine::store()));
     let caches: Vec<CacheDir> = caches.collect();
@@ -180,10 +180,7 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
         logs_bytes_max: args.logs_bytes_max,
         adopt: args.adopt,
-        measure_core: match attributes.contains_key(CORE_SCORE) {
-            true => MeasureCore::Never,
-            false => MeasureCore::AtOnce,
-        },
+        measure_core: if is_given { MeasureCore::Never } else { MeasureCore::AtOnce },
         attributes,
         // Tasks see these files empty, where the kernel lets that be.
         hide: Some(Hidden {
