@@ -476,7 +476,7 @@ impl StepRequest {
         let name = self.name_or_default();
         let session = self.session_or_default();
         self.check(&name, session.as_ref())?;
-        let hints = self.hints();
+        let (hints, umask) = (self.hints(), self.umask_number(&name)?);
         let (params, values) = params_of(self.param, &name)?;
         let chunks = self.chunks.as_ref().map(|chunks| chunks_of(chunks, &params, &self.command, values));
         let chunks = chunks.transpose().map_err(|why| SubmitError::BadChunks { step: name.clone(), why })?;
@@ -507,8 +507,6 @@ impl StepRequest {
         let chunked = self.chunks.map(|chunks| ChunkedBody { param: chunks.param });
         let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
-        let umask = self.umask.as_deref().map(parse_umask).transpose();
-        let umask = umask.map_err(|source| SubmitError::BadUmask { step: name.clone(), source })?;
         let body = StepBody {
             command: self.command,
             env: self.env,
@@ -544,6 +542,11 @@ impl StepRequest {
             body: stored.into(),
             is_external: false,
         })
+    }
+
+    fn umask_number(&self, name: &str) -> Result<Option<u32>, SubmitError> {
+        let umask = self.umask.as_deref().map(parse_umask).transpose();
+        umask.map_err(|source| SubmitError::BadUmask { step: name.to_owned(), source })
     }
 
     fn hints(&self) -> Hints {

@@ -399,9 +399,12 @@ mod tests {
 
     #[test]
     fn devices_that_nobody_has_are_told() {
-        assert!(devices(None).ok && clock().ok);
-        let more = devices(Some(u32::MAX));
-        assert!(!more.ok && more.advice.is_some());
-        assert!(devices(Some(0)).ok);
+        let asked = |count| AskedGpus { count, ..AskedGpus::default() };
+        assert!(devices(&asked(None)).ok && clock().ok);
+        for count in [4_000, u32::MAX] {
+            let more = devices(&asked(Some(count)));
+            assert!(!more.ok && more.advice.is_some());
+        }
+        assert!(devices(&asked(Some(0))).ok);
     }
 }

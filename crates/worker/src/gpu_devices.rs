@@ -10,6 +10,8 @@ pub const ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 pub const NO_DEVICE: &str = "-1";
 /// Arguments with which nvidia-smi prints what [`parse`] reads.
 pub const QUERY: [&str; 2] = ["--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"];
+/// Most GPUs that a worker may declare: more than any machine has.
+const GPUS_MAX: u32 = 4_096;
 /// Beginnings of names of a whole GPU and of a part of one.
 const UUID: &str = "GPU-";
 const MIG: &str = "MIG-";
@@ -71,6 +73,8 @@ pub enum BadGpuDevices {
         "{count} gpus are more than the {are} that {by} leaves this worker; declare fewer, or correct it"
     )]
     TooMany { count: u32, are: usize, by: &'static str },
+    #[error("{0} gpus are more than any machine has; declare {GPUS_MAX} at most")]
+    Absurd(u32),
 }
 
 /// The devices in nvidia-smi's answer to [`QUERY`]. Lines that are about something else are passed over.
@@ -115,6 +119,7 @@ pub fn choose(shown: &[ShownDevice], asked: &AskedGpus) -> Result<Option<Vec<Gpu
             Ok(Some(devices))
         }
         Some(devices) if !by.is_empty() => Err(BadGpuDevices::TooMany { count, are: devices.len(), by }),
+        _ if count > GPUS_MAX => Err(BadGpuDevices::Absurd(count)),
         // The operator knows of more than nvidia-smi does. Each counts with the mean of the memory that is known.
         usable => {
             let known = usable.unwrap_or_default();
@@ -299,6 +304,7 @@ mod tests {
         let more = choose(&parse("0, GPU-a, 1024\n1, GPU-b, 3072\n"), &count(3, AskedGpus::default()));
         let bytes: u64 = more.unwrap().unwrap().iter().map(|device| device.memory_bytes).sum();
         assert_eq!(bytes, 3 * (2 << 30));
+        assert_eq!(names("", &count(u32::MAX, AskedGpus::default())), Err(BadGpuDevices::Absurd(u32::MAX)));
         let refused = names(FOUR, &count(3, visible("2,3"))).unwrap_err().to_string();
         assert!(refused.contains("3 gpus are more than the 2 that CUDA_VISIBLE_DEVICES leaves"), "{refused}");
     }

@@ -19,9 +19,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-/// How long a keeper may take to end its tasks at the end of its lease before the fuse does, in nanoseconds. The server
-/// gives the lease's last tenth for that.
-const GRACE_NS: u64 = 1_000_000_000;
+/// How long a keeper may take to end its tasks at the end of its lease before the fuse does, in nanoseconds. An agent that
+/// lives acts before, and says so. With leases of 30 s and more it is less than the tenth that the server leaves for that.
+const GRACE_NS: u64 = 3_000_000_000;
 
 /// The keeper's end of its fuse.
 #[derive(Serialize, Deserialize)]
