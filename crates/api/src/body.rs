@@ -22,6 +22,9 @@ pub struct StepBody {
     pub env: BTreeMap<String, String>,
     /// The working directory, absolute or inside the session's.
     pub cwd: String,
+    /// The umask of the tasks; `None` is that of their worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u32>,
     /// The values of the tasks.
     pub params: Params,
     /// How many tasks in a row have the same value, because they start together.
@@ -44,6 +47,7 @@ impl Default for StepBody {
             command: Vec::new(),
             env: BTreeMap::new(),
             cwd: String::new(),
+            umask: None,
             params: Params::None,
             nodes: 1,
             chunks: None,
@@ -64,9 +68,9 @@ fn is_one(n: &u32) -> bool {
 impl StepBody {
     /// Bytes of the part that a worker gets, as JSON.
     pub fn sent_bytes(&self) -> usize {
-        let StepBody { command, env, cwd, params: _, nodes: _, chunks: _, session, compass } = self;
+        let StepBody { command, env, cwd, umask, params: _, nodes: _, chunks: _, session, compass } = self;
         let mut count = Count(0);
-        let sent = serde_json::to_writer(&mut count, &(command, env, cwd, session, compass));
+        let sent = serde_json::to_writer(&mut count, &(command, env, cwd, umask, session, compass));
         sent.expect("strings and maps always serialize");
         count.0
     }

@@ -13,8 +13,8 @@ pub struct Overview {
     pub time_ms: u64,
     /// Workers by state; forgotten ones are not counted.
     pub workers: WorkerCounts,
-    /// Workers that get no work for what ails them, the worst first, at most 50. The last are those on which a rule vetoes
-    /// what waits.
+    /// Workers that get no work for what ails them, the worst first, at most 50. The last of them are those on which a rule
+    /// vetoes what waits. Behind them are at most 50 whose token expires soon.
     pub suffering: Vec<SufferingWorker>,
     /// Cpus of the workers that are up, and what of them is booked.
     pub cpus: FarmCpus,

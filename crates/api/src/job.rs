@@ -173,6 +173,9 @@ pub struct Step {
     /// The working directory; only if one job is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// The umask of its tasks, in octal digits; only if one job is requested. Absent is that of their worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<String>,
     /// The amounts that each task holds.
     pub resources: Resources,
     /// Tags that the worker must have.
@@ -273,6 +276,7 @@ impl Step {
                 tasks: step.tasks,
                 command: Vec::new(),
                 cwd: None,
+                umask: None,
                 resources: Resources::from_core(&step.request),
                 tags: step.needs.iter().map(ToString::to_string).collect(),
                 workers: step.targets.iter().cloned().collect(),

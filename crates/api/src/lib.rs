@@ -86,6 +86,10 @@ pub const COMPASS_NODE_NUMBERS: u64 = 1_000_000_000_000;
 /// which does not jump when the machine's clock is set.
 pub const CLOCK_HEADER: &str = "windlass-clock-ms";
 
+/// The header with the end of the token that a request showed, and with the time from which on its holder is told: both in
+/// milliseconds since the Unix epoch, with a space between them. Absent of a token without an end.
+pub const TOKEN_END_HEADER: &str = "windlass-token-end-ms";
+
 /// The header with the place of the first byte of a task's output in the answer, where it was asked for from the end: who
 /// follows it goes on from there at another server.
 pub const LOG_OFFSET_HEADER: &str = "windlass-log-offset";

@@ -20,6 +20,8 @@ pub enum BadQuantity {
     Duration(String),
     #[error("the duration must be more than 0, not '{0}'")]
     NoDuration(String),
+    #[error("invalid umask '{0}': write up to four octal digits, such as 022 or 0077")]
+    Umask(String),
 }
 
 impl From<BadQuantity> for String {
@@ -59,6 +61,18 @@ pub fn parse_cpus(text: &str) -> Result<f64, BadQuantity> {
         return Err(BadQuantity::ManyCpus(text.to_owned()));
     }
     Ok(cpus)
+}
+
+/// A umask from one to four octal digits, such as `022`: the permissions that new files lack.
+pub fn parse_umask(text: &str) -> Result<u32, BadQuantity> {
+    let is_octal = !text.is_empty() && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    let mask = u32::from_str_radix(text, 8).ok().filter(|mask| is_octal && text.len() <= 4 && *mask <= 0o777);
+    mask.ok_or_else(|| BadQuantity::Umask(text.to_owned()))
+}
+
+/// A umask as [`parse_umask`] reads it, with the four digits that shells print.
+pub fn umask_text(mask: u32) -> String {
+    format!("{mask:04o}")
 }
 
 /// Milliseconds from `90s`, `1h30m`, `500ms`, `HH:MM:SS`, or a plain number of seconds.
@@ -176,6 +190,18 @@ mod tests {
         for text in ["", " ", "M", ".", "-1", "1e9", "inf", "NaN", "1.2.3M", "5x", "5 M M", "20000000P", "९"]
         {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn umasks_are_octal() {
+        for (text, mask, shown) in
+            [("022", 0o22, "0022"), ("7", 7, "0007"), ("0777", 0o777, "0777"), ("0", 0, "0000")]
+        {
+            assert_eq!(parse_umask(text).map(|mask| (mask, umask_text(mask))), Ok((mask, shown.to_owned())));
+        }
+        for text in ["", "8", "1000", "00022", "+22", "u=rwx", " 022"] {
+            assert!(parse_umask(text).is_err(), "{text}");
         }
     }
 

@@ -5,6 +5,7 @@ use crate::body::{BODY_BYTES_MAX, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX
 use crate::fail_limit::{BadFailLimit, parse_fail_limit};
 use crate::job_name::name_of;
 use crate::on_end::OnEnd;
+use crate::quantity::{BadQuantity, parse_umask};
 use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
 use crate::space::{Param, SpaceError};
@@ -111,6 +112,9 @@ pub struct StepRequest {
     /// The working directory; `/` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// The umask of the tasks, in octal digits such as `0022`; absent is that of their worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<String>,
     /// The values of the tasks; absent is one task without a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub param: Option<Param>,
@@ -344,6 +348,8 @@ pub enum SubmitError {
     BadVariable { step: String, name: String },
     #[error("step '{step}': the working directory '{cwd}' is not absolute")]
     RelativeCwd { step: String, cwd: String },
+    #[error("step '{step}': {source}")]
+    BadUmask { step: String, source: BadQuantity },
     #[error("step '{step}' has {is} tasks, more than the limit of {}", bounds::TASKS_PER_JOB_MAX)]
     TooManyTasks { step: String, is: u128 },
     #[error("parent: {0}")]
@@ -470,7 +476,7 @@ impl StepRequest {
         let name = self.name_or_default();
         let session = self.session_or_default();
         self.check(&name, session.as_ref())?;
-        let hints = self.hints();
+        let (hints, umask) = (self.hints(), self.umask_number(&name)?);
         let (params, values) = params_of(self.param, &name)?;
         let chunks = self.chunks.as_ref().map(|chunks| chunks_of(chunks, &params, &self.command, values));
         let chunks = chunks.transpose().map_err(|why| SubmitError::BadChunks { step: name.clone(), why })?;
@@ -505,6 +511,7 @@ impl StepRequest {
             command: self.command,
             env: self.env,
             cwd,
+            umask,
             params,
             nodes,
             chunks: chunked,
@@ -535,6 +542,11 @@ impl StepRequest {
             body: stored.into(),
             is_external: false,
         })
+    }
+
+    fn umask_number(&self, name: &str) -> Result<Option<u32>, SubmitError> {
+        let umask = self.umask.as_deref().map(parse_umask).transpose();
+        umask.map_err(|source| SubmitError::BadUmask { step: name.to_owned(), source })
     }
 
     fn hints(&self) -> Hints {

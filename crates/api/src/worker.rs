@@ -44,6 +44,12 @@ pub struct Worker {
     /// Its agent's version; absent while it is not connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// When the token with which it is connected expires; absent if it is not connected or the token has no end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_expires_ms: Option<u64>,
+    /// Whether that is soon: in the last tenth of the token's life, a week at most.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub token_ends_soon: bool,
     /// Its last load report; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Box<Load>>,

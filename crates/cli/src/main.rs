@@ -250,6 +250,7 @@ fn main() -> ExitCode {
         }
         Err(error) => Err(anyhow::Error::new(error).context("cannot start").into()),
     };
+    client::token_end::tell_token_end();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -321,7 +322,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let wants_json = !is_help && wants_json(std::env::args_os().skip(1));
     let tip = || tips::advise(error, &command_line(), std::env::args_os().skip(1));
-    if let Some(advice) = node::advise_on_flag(error).or_else(tip) {
+    if let Some(advice) = not_text(error).or_else(|| node::advise_on_flag(error)).or_else(tip) {
         advice.print(wants_json);
     } else if wants_json {
         let text = error.render().to_string();
@@ -332,6 +333,20 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     }
     if is_help { ExitCode::SUCCESS } else { ExitCode::from(USAGE as u8) }
+}
+
+/// Names the argument that is not text, which the parser does not.
+fn not_text(error: &clap::Error) -> Option<CliError> {
+    if error.kind() != ErrorKind::InvalidUtf8 {
+        return None;
+    }
+    let mut arguments = std::env::args_os().enumerate();
+    let (place, argument) = arguments.find(|(_, argument)| argument.to_str().is_none())?;
+    let shown = argument.to_string_lossy();
+    Some(CliError::Usage {
+        message: format!("argument {place}, '{shown}', is not valid UTF-8, and commands are sent as text"),
+        hint: Some("rename what it names, or let the command find it, by a pattern inside sh -c".to_owned()),
+    })
 }
 
 /// True if a command line that cannot be parsed asks for JSON.

@@ -252,3 +252,14 @@ fn ages_are_by_the_clock_of_the_server() {
     let list = farm.ok(&["--server", &address, "token", "list"]);
     assert!(list.contains(" 5m ") && list.contains("valid"), "{list}");
 }
+
+#[test]
+fn an_argument_that_is_not_text_is_named() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let farm = Farm::new();
+    let mut command = farm.command(&["run", "--", "echo"]);
+    let output = command.arg(std::ffi::OsStr::from_bytes(b"caf\xe9")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{}", show(&output));
+    assert!(said.contains("argument 4, 'caf\u{fffd}', is not valid UTF-8"), "{said}");
+}

@@ -1,5 +1,6 @@
 //! Crashes: kill -9 of the server and of the keeper at any moment, and a full disk.
 
+use crate::support::tmpfs::Tmpfs;
 use crate::support::{self, Farm, Random, is_root, kill, names, show, wait_until};
 use std::io::Write as _;
 use std::path::Path;
@@ -112,33 +113,6 @@ fn a_run_goes_on_when_its_server_is_killed() {
     let output = run.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", show(&output));
     assert_eq!(output.stdout, b"1\n2\n", "{}", show(&output));
-}
-
-/// A small file system that is unmounted at the end of the test.
-struct Tmpfs(tempfile::TempDir);
-
-impl Tmpfs {
-    fn mount(bytes: &str) -> Option<Tmpfs> {
-        let dir = tempfile::tempdir().unwrap();
-        let mut mount = std::process::Command::new("mount");
-        let options = format!("size={bytes}");
-        let mounted = mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            println!("SKIP the full disk: no tmpfs can be mounted here");
-            return None;
-        }
-        Some(Tmpfs(dir))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        _ = std::process::Command::new("umount").arg("-l").arg(self.path()).status();
-    }
 }
 
 #[test]

@@ -70,6 +70,25 @@ fn no_task_runs_twice_whatever_is_lost() {
     assert!(left.is_empty(), "something outlived its task: {left:?}");
 }
 
+/// Nothing of the worker can end its tasks then but the kernel.
+#[test]
+fn tasks_end_with_their_lease_although_all_that_watch_them_are_stopped() {
+    let Some(mut farm) = Farm::start("3", 2) else { return };
+    let command = "echo $$ >> ran; [ $(wc -l < ran) = 2 ] || exec sleep 1000.625";
+    let job = farm.submit(&["--", "sh", "-c", command]);
+    farm.wait("it runs", |_| !processes_with("sleep 1000.625").is_empty());
+    let task = farm.json(&["job", "tasks", &job])[0].clone();
+    let place = farm.workers.iter().position(|worker| task["worker"] == worker.name.as_str()).unwrap();
+    // The agent, the keeper, its launcher and its fuse name the worker's directory.
+    let watchers = processes_with(&farm.path(&farm.workers[place].state).display().to_string());
+    assert!(watchers.len() >= 4, "{watchers:?}");
+    watchers.into_iter().for_each(|pid| kill(pid, "STOP"));
+    farm.wait("the task is gone", |_| processes_with("sleep 1000.625").is_empty());
+    let waited = farm.run(&["job", "wait", &job]);
+    assert!(waited.status.success(), "it ran elsewhere: {}\n{}", show(&waited), farm.logs());
+    farm.workers[place].kill_agent();
+}
+
 #[test]
 fn nodes_start_together_and_know_each_other() {
     let Some(mut farm) = Farm::start("30", 2) else { return };
@@ -357,6 +376,9 @@ fn each_task_sees_the_devices_that_it_holds() {
     let mut devices = [device(1), device(2)];
     devices.sort();
     assert_eq!(devices, ["0", "1"]);
+    let job = farm.submit(&["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
+    farm.run(&["job", "wait", &job]);
+    assert_eq!(farm.ok(&["logs", &format!("{job}.0")]), "-1\n", "it asked for none");
 }
 
 #[test]

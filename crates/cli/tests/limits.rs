@@ -45,6 +45,26 @@ fn a_memory_limit_counts_the_tree_and_not_one_process() {
     );
 }
 
+/// A process that fills 100 MiB and forks six times: about 110 MiB in truth, and 700 as a sum of resident sizes.
+const FORKS: &str = "import os, time\nx = b'1' * (100 << 20)\nfor _ in range(6):\n    if os.fork() == 0: break\n\
+                     time.sleep(1.5)";
+
+#[test]
+fn memory_that_processes_share_counts_once() {
+    if !has_python("shared memory") {
+        return;
+    }
+    let farm = Farm::new();
+    // With a control group that counts it, and, where memory is still a controller of version 1, without one.
+    for flags in [&["run", "--memory", "300MiB", "--"][..], &["run", "--"]] {
+        farm.ok(&[flags, &["python3", "-c", FORKS]].concat());
+    }
+    for job in ["1", "2"] {
+        let peak = farm.json(&["job", "tasks", job])[0]["peak_memory"].as_u64().unwrap();
+        assert!((100 << 20..250 << 20).contains(&peak), "job {job}: {peak}");
+    }
+}
+
 #[test]
 fn grandchildren_in_new_sessions_are_gone_when_cancelled() {
     let farm = Farm::new();
@@ -130,6 +150,9 @@ fn without_privileges_limits_and_trees_hold_too() {
     let hog = "x = b'1' * (300 << 20); import time; time.sleep(1000)";
     let output = run(&["--memory", "64MiB", "--", "python3", "-c", hog]);
     assert_eq!(output.status.code(), Some(137), "{}", support::show(&output));
+    // Here the limit is held by samples, which must not count shared memory for each process.
+    let output = run(&["--memory", "300MiB", "--", "python3", "-c", FORKS]);
+    assert_eq!(output.status.code(), Some(0), "{}", support::show(&output));
     let output =
         run(&["--time-limit", "100ms", "--", "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 1005.5'"]);
     assert_eq!(output.status.code(), Some(124), "{}", support::show(&output));

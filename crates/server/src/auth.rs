@@ -9,6 +9,7 @@ mod rights;
 use crate::caller::Right;
 use crate::csrf::CrossSite;
 use crate::random::{NoRandom, hash_of_secret};
+use crate::token_end::TokenEnd;
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use parking_lot::RwLock;
@@ -281,6 +282,11 @@ impl Auth {
     pub fn is_in_force(&self, id: &str) -> bool {
         let (tokens, at) = (self.tokens.read(), now());
         tokens.get(id).is_some_and(|token| in_force(token, at))
+    }
+
+    /// When the token of this id ends; `None` if it does not.
+    pub fn end_of(&self, id: &str) -> Option<TokenEnd> {
+        self.tokens.read().get(id).and_then(TokenEnd::of)
     }
 
     /// The caller whose token an `Authorization` header shows.

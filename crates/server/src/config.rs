@@ -207,6 +207,9 @@ settings! {
         memory: Option<u64> = None, unit Bytes;
         /// Gpus that tasks may hold. By default all that nvidia-smi shows.
         gpus: Option<u32> = None;
+        /// Which gpus: indexes, UUIDs or names of MIG devices, with commas between them. By default those that
+        /// `CUDA_VISIBLE_DEVICES` of the server names, else all that work.
+        gpu_devices: Option<String> = None;
         /// Tags besides what is detected: `key` or `key=value`.
         tags: Vec<String> = Vec::new();
         /// Whether root's own worker may run the tasks of all users as root.

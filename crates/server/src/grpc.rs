@@ -1,12 +1,13 @@
 //! The worker protocol over gRPC: one stream for each worker, on the port of the HTTP interface.
 
-use crate::auth::{Auth, Caller, Peer, certificate_names};
+use crate::auth::{self, Auth, Caller, Peer, certificate_names};
 use crate::handle::Handle;
 use crate::link::{
     BadReport, Delivery, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use crate::refusals::Refusals;
 use crate::spans;
+use crate::token_end::TokenEnd;
 use axum::extract::ConnectInfo;
 use futures_util::{Stream, stream};
 use parking_lot::Mutex;
@@ -114,7 +115,9 @@ impl workers_server::Workers for Workers {
             self.refusals.tell(peer, why);
             return Err(Status::resource_exhausted(why));
         };
-        let (link, outgoing) = RemoteLink::new(self.handle.next_link(), peer.clone(), self.refusals.clone());
+        let token_end = caller.token.as_deref().and_then(|token| self.auth.end_of(token));
+        let id = self.handle.next_link();
+        let (link, outgoing) = RemoteLink::new(id, peer.clone(), self.refusals.clone(), token_end);
         link.send(vec![Order::plain(order::What::Greeting(Greeting {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             store: self.handle.store().id(),
@@ -131,6 +134,7 @@ impl workers_server::Workers for Workers {
             beat: self.terms.beat(),
             name: None,
             disbelieved: BTreeSet::new(),
+            told_end: false,
             answering: Arc::default(),
         };
         tokio::spawn(async move {
@@ -225,6 +229,8 @@ struct WorkerReader {
     name: Option<String>,
     /// Of what it measured, that which was refused.
     disbelieved: BTreeSet<&'static str>,
+    /// Whether the log has the end of its token.
+    told_end: bool,
     /// A question about old output is being answered.
     answering: Arc<AtomicBool>,
 }
@@ -281,6 +287,7 @@ impl WorkerReader {
             self.link.refuse(&bad.to_string());
             return true;
         }
+        self.tell_token_end();
         let mut messages = Vec::with_capacity(message.reports.len());
         for Report { what } in message.reports {
             match what.map(|what| self.take(what)) {
@@ -294,6 +301,19 @@ impl WorkerReader {
             }
         }
         messages.is_empty() || self.handle.worker_tells(self.link.id, messages).await
+    }
+
+    /// Logs once that the worker's token ends soon.
+    fn tell_token_end(&mut self) {
+        let (Some(end), Some(name)) = (self.link.token_end, &self.name) else { return };
+        let now = auth::now();
+        if !self.told_end && end.is_told(now) {
+            self.told_end = true;
+            let when = end.text(now);
+            tracing::warn!(
+                "the token of worker '{name}' {when}; make another one, and start the worker with it"
+            );
+        }
     }
 
     /// The worker measured what cannot be. The stream goes on, because the next report is built from scratch. The log
@@ -412,6 +432,7 @@ struct LogRead {
 struct RemoteLink {
     id: u64,
     version: Mutex<Option<String>>,
+    token_end: Option<TokenEnd>,
     peer: Peer,
     refusals: Arc<Refusals>,
     /// Orders that were not sent yet.
@@ -424,12 +445,18 @@ struct RemoteLink {
 }
 
 impl RemoteLink {
-    fn new(id: u64, peer: Peer, refusals: Arc<Refusals>) -> (Arc<RemoteLink>, WorkerWriter) {
+    fn new(
+        id: u64,
+        peer: Peer,
+        refusals: Arc<Refusals>,
+        token_end: Option<TokenEnd>,
+    ) -> (Arc<RemoteLink>, WorkerWriter) {
         let (sender, parcels) = mpsc::channel(PARCELS_MAX);
         let waiting: Arc<AtomicUsize> = Arc::default();
         let link = RemoteLink {
             id,
             version: Mutex::default(),
+            token_end,
             peer,
             refusals,
             waiting: waiting.clone(),
@@ -509,6 +536,10 @@ impl WorkerLink for RemoteLink {
 
     fn version(&self) -> Option<String> {
         self.version.lock().clone()
+    }
+
+    fn token_end(&self) -> Option<TokenEnd> {
+        self.token_end
     }
 
     fn deliver(&self, parcel: Vec<Delivery>) {

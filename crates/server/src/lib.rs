@@ -54,6 +54,7 @@ mod shell;
 mod spans;
 mod submission_rights;
 mod tls;
+mod token_end;
 mod unavailable;
 mod view;
 

@@ -1,5 +1,6 @@
 //! The messages between the shell and a worker's agent, apart from the protocol that carries them.
 
+use crate::token_end::TokenEnd;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,6 +21,11 @@ pub trait WorkerLink: Send + Sync {
 
     /// The agent's release, as far as it said so.
     fn version(&self) -> Option<String> {
+        None
+    }
+
+    /// When the token with which it was opened ends; `None` if it does not.
+    fn token_end(&self) -> Option<TokenEnd> {
         None
     }
 
@@ -99,6 +105,11 @@ impl Links {
 
     pub fn all(&self) -> Vec<Arc<dyn WorkerLink>> {
         self.open.lock().values().cloned().collect()
+    }
+
+    /// The ends of the tokens that the workers show.
+    pub fn token_ends(&self) -> Vec<(WorkerId, TokenEnd)> {
+        self.open.lock().iter().filter_map(|(worker, link)| Some((*worker, link.token_end()?))).collect()
     }
 
     pub fn len(&self) -> usize {

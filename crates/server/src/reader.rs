@@ -156,6 +156,7 @@ impl Outline for Step {
             tasks: _,
             command,
             cwd,
+            umask: _,
             resources: _,
             tags: _,
             workers: _,

@@ -7,12 +7,14 @@
 use crate::caches::CacheDir;
 use crate::cgroup;
 use crate::clock::boot_ns;
+use crate::detect::{LateGpus, declare};
 use crate::keep;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
-use crate::logs::LogDir;
+use crate::late::Late;
+use crate::logs::{ASIDE, LogDir};
 use crate::measure::{MeasureCore, Measured};
 use crate::process;
-use crate::protocol::{FromKeeper, Hidden, Lines, TaskRef, ToKeeper, to_line};
+use crate::protocol::{FromKeeper, Hidden, Lines, ToKeeper, to_line};
 use crate::random::fresh_number;
 use crate::watch::{Due, LOOK_EVERY, Watch};
 use crate::wire::{inventory, report_of};
@@ -20,12 +22,12 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -38,6 +40,8 @@ use windlass_core::tags::Attributes;
 
 /// How long a keeper may take to answer before it counts as stuck.
 const KEEPER_ANSWER: Duration = Duration::from_secs(10);
+/// How long the user database may take to tell this user's home directory, where no variable does.
+const HOME_WAIT: Duration = Duration::from_secs(2);
 /// Pause between two attempts to get a keeper.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -54,10 +58,17 @@ pub struct AgentOptions {
     pub identity: u64,
     /// The capacity that all tasks may use together.
     pub capacity: Resources,
+    /// The GPUs, if their driver has not answered yet. They are added to the capacity when it does.
+    pub late_gpus: Option<LateGpus>,
+    /// The GPUs that tasks may use, as `CUDA_VISIBLE_DEVICES` names them, one for each of the capacity; `None` if nothing is
+    /// known of any.
+    pub gpu_devices: Option<Vec<String>>,
     /// Detected attributes and the tags of the operator.
     pub attributes: Attributes,
     /// Whether the keeper and all tasks end with this process.
     pub die_with_agent: bool,
+    /// Whether the server gives leases.
+    pub leased: bool,
     /// Bytes that are kept of one output file; the middle of a longer one is dropped.
     pub log_bytes_max: u64,
     /// Directories whose entries are reported as cache keys.
@@ -127,14 +138,20 @@ pub struct Agent {
 
 struct Shared {
     options: AgentOptions,
+    offered: Mutex<Offered>,
     writer: Mutex<Writer>,
     stopped: AtomicBool,
     /// Whether a keeper was told to become this agent's program. It is told once.
     upgraded: AtomicBool,
     measured: Measured,
     watch: Watch,
-    /// The attempts of the last inventory.
-    held: Mutex<BTreeSet<TaskRef>>,
+}
+
+/// What tasks may use: that of the options, and GPUs that were found since.
+#[derive(Clone)]
+struct Offered {
+    capacity: Resources,
+    gpu_devices: Option<Vec<String>>,
 }
 
 /// The sending side of the connection to the keeper, and the number of that connection.
@@ -159,8 +176,9 @@ impl Agent {
         let (stopped, upgraded) = (AtomicBool::new(false), AtomicBool::new(false));
         let measured = Measured::default();
         let (writer, watch) = (Mutex::default(), Watch::default());
-        let held = Mutex::default();
-        let shared = Shared { options, writer, stopped, upgraded, measured, watch, held };
+        let (capacity, gpu_devices) = (options.capacity.clone(), options.gpu_devices.clone());
+        let offered = Mutex::new(Offered { capacity, gpu_devices });
+        let shared = Shared { options, offered, writer, stopped, upgraded, measured, watch };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store(store)?;
         let first = agent.connect()?;
@@ -170,6 +188,10 @@ impl Agent {
         spawn("watch", move || this.watch())?;
         let this = agent.clone();
         spawn("logs", move || this.keep_room())?;
+        if let Some(late) = agent.shared.options.late_gpus.clone() {
+            let this = agent.clone();
+            spawn("gpus", move || this.await_gpus(&late))?;
+        }
         let this = agent.clone();
         let listen = move || {
             let mut on = |agent: &Agent, messages| on.lock()(agent, messages);
@@ -261,14 +283,15 @@ impl Agent {
     fn keep_room(&self) {
         let mut looked = Instant::now();
         while !self.shared.stopped.load(Ordering::Relaxed) {
-            self.shared.measured.look_at_space(&self.shared.options.state);
+            let space = self.shared.measured.look_at_space(&self.shared.options.state);
             thread::sleep(LOOK_EVERY);
-            if looked.elapsed() < keep::EVERY {
+            if looked.elapsed() < keep::interval(space) {
                 continue;
             }
+            // Before the keeper's first answer any output may be that of a task that runs.
+            let Some(running) = self.shared.measured.running() else { continue };
             looked = Instant::now();
-            let held = self.shared.held.lock().clone();
-            match keep::make_room(&self.logs(), self.shared.options.logs_bytes_max, &held) {
+            match keep::make_room(&self.logs(), self.shared.options.logs_bytes_max, &running) {
                 Ok(0) => {}
                 Ok(bytes) => {
                     tracing::warn!(
@@ -277,6 +300,27 @@ impl Agent {
                 }
                 Err(e) => tracing::warn!("cannot trim the output of tasks: {e}"),
             }
+        }
+    }
+
+    /// Declares the GPUs as soon as their driver answers: another hello tells keeper and server. A hello on a
+    /// connection that begins just then tells them, too.
+    fn await_gpus(&self, late: &LateGpus) {
+        while !self.shared.stopped.load(Ordering::Relaxed) {
+            let Some(shown) = late.within(LOOK_EVERY) else { continue };
+            let devices = match late.usable(shown) {
+                Ok(devices) => devices,
+                Err(e) => {
+                    tracing::error!("the worker has no gpus until it is started again: {e}");
+                    return;
+                }
+            };
+            let mut offered = self.shared.offered.lock().clone();
+            offered.gpu_devices = declare(devices, &mut offered.capacity);
+            tracing::info!("nvidia-smi has answered: the worker has {} gpus", offered.capacity.gpus);
+            *self.shared.offered.lock() = offered;
+            self.send_now(&[self.hello()]);
+            return;
         }
     }
 
@@ -358,8 +402,8 @@ impl Agent {
     /// A hello, which the keeper answers with its inventory.
     pub fn hello(&self) -> ToKeeper {
         let options = &self.shared.options;
-        let (capacity, hide) = (options.capacity.clone(), options.hide.clone());
-        ToKeeper::Hello { capacity, sent: boot_ns(), hide }
+        let Offered { capacity, gpu_devices } = self.shared.offered.lock().clone();
+        ToKeeper::Hello { capacity, sent: boot_ns(), hide: options.hide.clone(), gpu_devices }
     }
 
     /// The directory of the tasks' output files.
@@ -429,11 +473,6 @@ impl Agent {
                     // The first answer came. From now on silence is not an error.
                     _ = stream.set_read_timeout(None);
                     messages.iter().for_each(|message| self.shared.measured.hear(message));
-                    for message in &messages {
-                        if let FromKeeper::State { held, .. } | FromKeeper::Beat { held, .. } = message {
-                            *self.shared.held.lock() = held.iter().map(|held| held.task).collect();
-                        }
-                    }
                     self.upgrade(connection, &messages);
                     let greets = messages.iter().any(|message| matches!(message, FromKeeper::State { .. }));
                     let messages = messages.into_iter();
@@ -466,7 +505,7 @@ impl Agent {
             incarnation,
             fences,
             sent,
-            capacity: Some(options.capacity.clone().into()),
+            capacity: Some(self.shared.offered.lock().capacity.clone().into()),
             attributes: attributes_to_wire(&options.attributes),
             inventory: Some(inventory(seq, held)),
         };
@@ -532,7 +571,9 @@ impl Agent {
         command.arg("keeper").arg("--state").arg(&options.state);
         command.arg("--incarnation").arg(incarnation.to_string());
         command.arg("--log-bytes-max").arg(options.log_bytes_max.to_string());
-        for (flag, on) in [("--die-with-agent", options.die_with_agent), ("--plain", plain)] {
+        let flags =
+            [("--die-with-agent", options.die_with_agent), ("--plain", plain), ("--leased", options.leased)];
+        for (flag, on) in flags {
             if on {
                 command.arg(flag);
             }
@@ -540,6 +581,16 @@ impl Agent {
         // The agent may itself run inside a task. The variables that mark that task must not mark the keeper
         // and its tasks.
         command.env_remove(MARKER).env_remove("WINDLASS_TASK").env_remove("WINDLASS_TOKEN");
+        // The user database may never answer, and the keeper waits for nothing.
+        if std::env::var_os("HOME").is_none_or(|home| home.is_empty())
+            && let Some(home) = Late::ask(std::env::home_dir).within(HOME_WAIT).flatten()
+        {
+            command.env("HOME", home);
+        }
+        if let Some(limits) = process::files_before() {
+            // SAFETY: between fork and exec only this one system call is made.
+            unsafe { command.pre_exec(move || process::lower_file_limit(limits)) };
+        }
         // `SIGCHLD` of this child may be unhandled in the caller, so the child is collected here.
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.map_err(|e| AgentError::Start(e.to_string()))?;
@@ -559,14 +610,14 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentErr
 }
 
 /// Renames the directory of output to `logs-of-STORE`, in the place of what was put aside for that store
-/// before. Only an operator deletes it.
+/// before. Only an operator deletes it; where the disk fills, it is cut as other output of ended tasks.
 fn put_aside(state: &Path, store: &str) -> io::Result<()> {
-    let aside = state.join(format!("logs-of-{store}"));
+    let aside = state.join(format!("{ASIDE}{store}"));
     match fs::remove_dir_all(&aside) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    match fs::rename(state.join("logs"), &aside) {
+    match fs::rename(LogDir::new(state).root(), &aside) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         Err(_) => Ok(()),
         Ok(()) => {

@@ -67,6 +67,12 @@ struct SlotMemory {
     procs: Option<KeptFile>,
     ooms: u64,
     limit: Option<u64>,
+    /// Bytes that the task before left charged to the group, in files of a tmpfs.
+    #[serde(default)]
+    left_behind: u64,
+    /// Whether memory was seen in the group that can outlive its processes.
+    #[serde(skip)]
+    saw_shared: Cell<bool>,
 }
 
 impl Cgroups {
@@ -120,13 +126,7 @@ impl Cgroups {
         make_dir(&dir)?;
         let memory = match &self.memory_v1 {
             Some(base) => Some(SlotMemory::v1(base.join(&name))?),
-            None => self.memory_v2.then(|| SlotMemory {
-                dir: dir.clone(),
-                v1: false,
-                procs: None,
-                ooms: 0,
-                limit: None,
-            }),
+            None => self.memory_v2.then(|| SlotMemory::new(dir.clone(), None)),
         };
         if self.pids_v2 {
             fs::write(dir.join("pids.max"), processes_max().to_string())?;
@@ -167,7 +167,16 @@ impl Slot {
         if limit.is_some() {
             memory.ooms = memory.oom_kills().unwrap_or(0);
         }
+        // Most tasks leave nothing behind, and need no look.
+        memory.left_behind = if memory.saw_shared.take() { memory.held().unwrap_or(0) } else { 0 };
         Ok(true)
+    }
+
+    /// Bytes that the group's processes hold together, as the kernel counts them: a page that several share counts
+    /// once, and page cache that can be taken back does not count. `None` where no group counts the processes.
+    pub fn held_bytes(&self) -> Option<u64> {
+        let memory = self.memory.as_ref().filter(|memory| !memory.v1 || memory.limit.is_some())?;
+        Some(memory.held()?.saturating_sub(memory.left_behind))
     }
 
     /// The group's directory, if a process can be made in it.
@@ -222,7 +231,19 @@ impl SlotMemory {
     fn v1(dir: PathBuf) -> io::Result<SlotMemory> {
         make_dir(&dir)?;
         let procs = OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?;
-        Ok(SlotMemory { dir, v1: true, procs: Some(KeptFile(procs)), ooms: 0, limit: None })
+        Ok(SlotMemory::new(dir, Some(KeptFile(procs))))
+    }
+
+    /// A group of version 1 if it has a file with which processes join it.
+    fn new(dir: PathBuf, procs: Option<KeptFile>) -> SlotMemory {
+        let (v1, saw_shared) = (procs.is_some(), Cell::new(false));
+        SlotMemory { dir, v1, procs, ooms: 0, limit: None, left_behind: 0, saw_shared }
+    }
+
+    fn held(&self) -> Option<u64> {
+        let (anonymous, shared) = held(&fs::read_to_string(self.dir.join("memory.stat")).ok()?)?;
+        self.saw_shared.set(self.saw_shared.get() || shared > 0);
+        Some(anonymous.saturating_add(shared))
     }
 
     fn set(&mut self, limit: Option<u64>) -> io::Result<()> {
@@ -334,6 +355,16 @@ fn remove(base: &Path) {
     _ = fs::remove_dir(base);
 }
 
+/// Bytes of `memory.stat` that the processes of a group hold, by either version of control groups: anonymous memory,
+/// and what they share, in a tmpfs or by mapping files. Pages of a mapped tmpfs are in both of the latter counters, so
+/// the larger one counts. The peak that the kernel keeps by itself is not used: it counts all of the page cache.
+pub fn held(stat: &str) -> Option<(u64, u64)> {
+    let v1 = ["total_rss", "total_shmem", "total_mapped_file"];
+    let names = if field(stat, v1[0]).is_some() { v1 } else { ["anon", "shmem", "file_mapped"] };
+    let [anonymous, shmem, mapped] = names.map(|name| field(stat, name));
+    Some((anonymous?, shmem.unwrap_or(0).max(mapped.unwrap_or(0))))
+}
+
 /// The number after a name, in a file of lines `NAME NUMBER`.
 pub fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
@@ -380,6 +411,44 @@ mod tests {
         slot.kill();
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn page_cache_that_can_be_taken_back_is_not_held() {
+        let v2 = "anon 1000\nfile 900000\nkernel 5\nshmem 300\nfile_mapped 200\ninactive_file 899000\n";
+        assert_eq!(held(v2), Some((1000, 300)));
+        let v1 = "cache 9\nrss 7\nshmem 1\ntotal_cache 9\ntotal_rss 8\ntotal_shmem 1\ntotal_mapped_file 2\n";
+        assert_eq!(held(v1), Some((8, 2)));
+        assert_eq!([held(""), held("anon\n"), held("rss x")], [None; 3]);
+    }
+
+    #[test]
+    fn what_a_task_leaves_in_its_group_is_not_held_by_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = SlotMemory::new(dir.path().to_owned(), None);
+        let stat = |anon: u64, shmem: u64| {
+            fs::write(dir.path().join("memory.stat"), format!("anon {anon}\nshmem {shmem}\n")).unwrap();
+        };
+        let file = || KeptFile(File::open("/dev/null").unwrap());
+        let mut slot = Slot {
+            dir: dir.path().to_owned(),
+            group: None,
+            was_killed: Cell::new(false),
+            procs: file(),
+            events: file(),
+            kill: file(),
+            cpu: file(),
+            memory: Some(memory),
+        };
+        stat(100, 50);
+        slot.arm(None).unwrap();
+        assert_eq!(slot.held_bytes(), Some(150));
+        stat(0, 50);
+        slot.arm(None).unwrap();
+        stat(30, 50);
+        assert_eq!(slot.held_bytes(), Some(30));
+        stat(30, 0);
+        assert_eq!(slot.held_bytes(), Some(0), "another task deleted it");
     }
 
     #[test]

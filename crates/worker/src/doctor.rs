@@ -3,8 +3,10 @@
 //! write a file, and removes each again. No check touches a running keeper.
 
 use crate::cgroup::Cgroups;
-use crate::detect::gpus;
-use crate::keeper::KeeperFile;
+use crate::detect::{GPUS_TOLD_WAIT, ShownGpus, gpus};
+use crate::gpu_devices::{AskedGpus, choose};
+use crate::keeper::{KeeperFile, tasks_max};
+use crate::late::{Late, run_within};
 use crate::process::start_ticks;
 use crate::users::{BadUser, UserEntry, UserMap};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -13,10 +15,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use windlass_core::resources::Bytes;
 
 /// Size of the trial file that shows whether a file system can punch holes.
 const TRIAL_BYTES: u64 = 256 << 10;
+
+/// How long a check may take that asks a program, a file system or the user database.
+const CHECK_MAX: Duration = Duration::from_secs(10);
 
 /// Result of one check.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,27 +50,38 @@ pub struct Examined {
     pub users: Vec<UserEntry>,
     /// Whether all tasks may run as root.
     pub as_root: bool,
-    /// Number of GPUs that an operator declared; `None` to take what is found.
-    pub gpus: Option<u32>,
+    /// Cpus that an operator declared; `None` for all.
+    pub cpus: Option<f64>,
+    /// What an operator and the environment say of its GPUs.
+    pub gpus: AskedGpus,
 }
 
 /// Checks namespaces, control groups, pressure files and file limits of this machine.
 pub fn doctor() -> Vec<Finding> {
-    vec![namespaces(), cgroups(), pressure(), descriptors()]
+    vec![namespaces(), cgroups(), pressure(), descriptors(None)]
 }
 
 /// All checks of [`doctor`], and what a worker of a farm needs besides.
 pub fn doctor_worker(worker: &Examined) -> Vec<Finding> {
-    let mut findings = doctor();
-    findings.extend([
-        clock(),
-        devices(worker.gpus),
-        holes(&worker.state),
-        users(&worker.users, worker.as_root),
-        hiding(),
-    ]);
-    findings.push(keeper(&worker.state, &worker.program));
+    let Examined { state, program, users: entries, as_root, cpus, gpus: asked } = worker.clone();
+    let mut findings = vec![namespaces(), cgroups(), pressure(), descriptors(cpus), clock(), devices(&asked)];
+    let dir = state.clone();
+    findings.push(in_time("file system", move || holes(&dir)));
+    findings.push(in_time("users", move || users(&entries, as_root)));
+    findings.push(hiding());
+    findings.push(in_time("keeper", move || keeper(&state, &program)));
     findings
+}
+
+/// A check that a file system or the user database may hold up for ever.
+fn in_time(what: &str, check: impl FnOnce() -> Finding + Send + 'static) -> Finding {
+    let late = || {
+        let detail = format!("no answer within {} s", CHECK_MAX.as_secs());
+        let advice =
+            "see whether the file system of --state answers ('df'), and the user database ('getent passwd')";
+        needed(false, what, detail, advice)
+    };
+    Late::ask(check).within(CHECK_MAX).unwrap_or_else(late)
 }
 
 fn found(ok: bool, what: &str, detail: impl Into<String>, advice: &str) -> Finding {
@@ -91,7 +108,7 @@ fn namespaces() -> Finding {
 
 /// Tries it in another process, because `unshare` would change this one.
 fn can_unshare(args: &[&str]) -> bool {
-    Command::new("unshare").args(args).output().is_ok_and(|output| output.status.success())
+    run_within(Command::new("unshare").args(args), CHECK_MAX).is_ok()
 }
 
 fn cgroups() -> Finding {
@@ -118,10 +135,24 @@ fn pressure() -> Finding {
     )
 }
 
-fn descriptors() -> Finding {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let shown = limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
-    found(limit.is_none_or(|n| n >= 1024), "open files", shown, "raise it with 'ulimit -n 4096'")
+/// Checks that a task on each cpu has its open files. A worker raises its soft limit to the hard one.
+fn descriptors(cpus: Option<f64>) -> Finding {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let here = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (tasks, slots) =
+        (tasks_max(files.unwrap_or(u64::MAX)), cpus.map_or_else(here, |cpus| cpus.ceil() as usize));
+    let shown = files.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+    let detail = match tasks < slots {
+        true => format!("{shown}: enough for {tasks} tasks at a time, and there are {slots} cpus"),
+        false => shown,
+    };
+    let ok = tasks >= slots && files.is_none_or(|n| n >= 1024);
+    found(
+        ok,
+        "open files",
+        detail,
+        "raise the hard limit with LimitNOFILE= of the unit, or as root with 'ulimit -n'",
+    )
 }
 
 /// Checks the clock of leases, which must go on while the machine sleeps.
@@ -131,18 +162,44 @@ fn clock() -> Finding {
     needed(timer.is_ok(), "clock", detail, "a keeper cannot start without such timers: use another kernel")
 }
 
-fn devices(asked: Option<u32>) -> Finding {
-    let (count, bytes) = gpus();
-    let detail = match count {
-        0 => "none: nvidia-smi is not there or shows none".to_owned(),
-        _ => format!("{count}, with {} together", Bytes(bytes)),
+fn devices(asked: &AskedGpus) -> Finding {
+    const WHAT: &str = "gpus";
+    if asked.count == Some(0) {
+        return found(true, WHAT, "not used", "");
+    }
+    let Some(ShownGpus::Known(shown)) = gpus(GPUS_TOLD_WAIT) else {
+        let detail = format!("nvidia-smi has not answered within {} s", GPUS_TOLD_WAIT.as_secs());
+        let advice = "see whether the driver is stuck (dmesg); a worker starts without gpus, and declares them when it \
+                      answers; --gpus 0 asks for none";
+        return found(false, WHAT, detail, advice);
     };
-    found(
-        asked.is_none_or(|asked| asked <= count),
-        "gpus",
-        detail,
-        "more are declared than the driver shows: correct --gpus or WINDLASS_WORKER_GPUS",
-    )
+    let usable = match choose(&shown, asked) {
+        Ok(usable) => usable.unwrap_or_default(),
+        Err(bad) => {
+            let advice = "a worker does not start like this";
+            return needed(false, WHAT, bad.to_string(), advice);
+        }
+    };
+    let bytes = usable.iter().map(|device| device.memory_bytes).sum();
+    let names: Vec<&str> = usable.iter().map(|device| device.name.as_str()).collect();
+    let mut detail = match usable.len() {
+        0 if shown.is_empty() => "none: nvidia-smi is not there or shows none".to_owned(),
+        0 => format!("none of the {} that nvidia-smi shows", shown.len()),
+        count => format!("{count} ({}), with {} together", names.join(", "), Bytes(bytes)),
+    };
+    let faulty = shown.iter().filter_map(|device| Some((device.index, device.fault.as_ref()?)));
+    for (index, fault) in faulty.clone() {
+        detail.push_str(&format!("; {index} is left out: {fault}"));
+    }
+    match (faulty.count(), asked.count) {
+        (0, Some(count)) if count as usize > shown.len() && asked.listed.is_none() => found(
+            false,
+            WHAT,
+            detail,
+            "more are declared than the driver shows: correct --gpus or WINDLASS_WORKER_GPUS",
+        ),
+        (faulty, _) => found(faulty == 0, WHAT, detail, "reset the device, or the machine"),
+    }
 }
 
 /// Checks whether a hole can be punched into a file, which is how output over its limit loses its middle.
@@ -342,8 +399,12 @@ mod tests {
 
     #[test]
     fn devices_that_nobody_has_are_told() {
-        assert!(devices(None).ok && clock().ok);
-        let more = devices(Some(u32::MAX));
-        assert!(!more.ok && more.advice.is_some());
+        let asked = |count| AskedGpus { count, ..AskedGpus::default() };
+        assert!(devices(&asked(None)).ok && clock().ok);
+        for count in [4_000, u32::MAX] {
+            let more = devices(&asked(Some(count)));
+            assert!(!more.ok && more.advice.is_some());
+        }
+        assert!(devices(&asked(Some(0))).ok);
     }
 }

@@ -1,6 +1,6 @@
 //! Room for output files. As the worker's disk fills, or its output takes more than the operator allows, the
-//! oldest output of ended tasks is cut to its beginning. A thread of the agent calls it every [`EVERY`].
-//! Output of attempts that the keeper still has is never cut, and no file is deleted. Marks are small, and stay.
+//! oldest output of ended tasks is cut to its beginning. A thread of the agent calls it at each [`interval`].
+//! Output of attempts that run is never cut here, and no file is deleted. Marks are small, and stay.
 
 use crate::logs::{LogDir, TIMES_ENDING};
 use crate::protocol::TaskRef;
@@ -14,41 +14,76 @@ use std::time::{Duration, SystemTime};
 use windlass_core::load::formula::kept_free_bytes;
 use windlass_core::load::pressure::DiskSpace;
 
-/// Interval between two checks.
-pub const EVERY: Duration = Duration::from_secs(30);
+/// Interval between two checks, and that while the disk is full and submissions may be refused for it.
+const EVERY: Duration = Duration::from_secs(30);
+const EVERY_FULL: Duration = Duration::from_secs(5);
 /// Bytes that are kept of a file that is cut.
 const HEAD_BYTES: u64 = 4 << 10;
-/// A file that was written to more recently may belong to a task that starts just now, and is not cut.
-const SETTLED: Duration = Duration::from_secs(60);
+/// A file that was written to more recently may belong to a task whose start the keeper has not reported yet, and is
+/// not cut. A start is reported within 10 s, and an agent finds its keeper again within 10 s.
+const SETTLED: Duration = Duration::from_secs(30);
+
+/// With less than this left a write fails, or the next one does. On a small disk it is one part in this many.
+const FULL_BYTES: u64 = 1 << 20;
+const FULL_PART: u64 = 64;
+
+/// Interval until the next check, on a disk with that space.
+pub fn interval(space: Option<DiskSpace>) -> Duration {
+    let lacks = |space: DiskSpace| space.free_bytes < kept_free_bytes(space.total_bytes);
+    if space.is_some_and(lacks) { EVERY_FULL } else { EVERY }
+}
+
+/// Whether output of running tasks may have to go soon, on a disk with that space.
+pub fn is_filling(space: DiskSpace) -> bool {
+    space.free_bytes < kept_free_bytes(space.total_bytes) / 4 * 3
+}
+
+/// Bytes of the output of running tasks that have to go, on a disk with that space. It goes where new work no longer
+/// comes, when half of what is kept free is left.
+pub fn lacking_bytes(space: DiskSpace) -> u64 {
+    (kept_free_bytes(space.total_bytes) / 2).saturating_sub(space.free_bytes)
+}
+
+/// Whether writes fail on a disk with that space.
+pub fn is_full(space: DiskSpace) -> bool {
+    space.free_bytes < FULL_BYTES.min(space.total_bytes / FULL_PART)
+}
 
 /// Cuts output, oldest first, until enough of the disk is free and all output takes at most `bytes_max`.
-/// `held` are the attempts that still write. Returns the bytes that were freed.
-pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, held: &BTreeSet<TaskRef>) -> io::Result<u64> {
-    let DiskSpace { free_bytes, total_bytes } = match space(logs.root()) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
-        found => found?,
-    };
+/// `running` are the attempts that still write. Returns the bytes that were freed.
+pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, running: &BTreeSet<TaskRef>) -> io::Result<u64> {
+    let roots = logs.roots()?;
+    let Some(first) = roots.first() else { return Ok(0) };
+    let DiskSpace { free_bytes, total_bytes } = space(first)?;
     let lacking = kept_free_bytes(total_bytes).saturating_sub(free_bytes);
     if lacking == 0 && bytes_max.is_none() {
         return Ok(0);
     }
-    let held: BTreeSet<PathBuf> = held.iter().flat_map(|task| logs.paths(*task)).collect();
-    let mut files = files(logs.root())?;
+    let written: BTreeSet<PathBuf> = running.iter().flat_map(|task| logs.paths(*task)).collect();
+    let mut files: Vec<Output> = Vec::new();
+    for root in &roots {
+        files.append(&mut outputs(root)?);
+    }
     let taken: u64 = files.iter().map(|file| file.bytes).sum();
     let wanted = lacking.max(taken.saturating_sub(bytes_max.unwrap_or(u64::MAX)));
     files.sort_by_key(|file| file.changed);
-    let mut given = 0;
+    let (mut given, mut failed) = (0, None);
     for file in files {
         if given >= wanted {
-            break;
+            return Ok(given);
         }
         let settled = file.changed.elapsed().is_ok_and(|age| age > SETTLED);
-        if settled && file.bytes > 2 * HEAD_BYTES && !held.contains(&file.path) {
-            cut(&file.path)?;
-            given += file.bytes - HEAD_BYTES;
+        if settled && file.bytes > 2 * HEAD_BYTES && !written.contains(&file.path) {
+            match cut(&file.path) {
+                Ok(()) => given += file.bytes - HEAD_BYTES,
+                // Its job was deleted meanwhile.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                // The others may give enough.
+                Err(e) => failed = Some(e),
+            }
         }
     }
-    Ok(given)
+    failed.map_or(Ok(given), Err)
 }
 
 /// The space of the file system that holds a directory.
@@ -65,7 +100,7 @@ struct Output {
     changed: SystemTime,
 }
 
-fn files(root: &Path) -> io::Result<Vec<Output>> {
+fn outputs(root: &Path) -> io::Result<Vec<Output>> {
     let mut files = Vec::new();
     for dir in fs::read_dir(root)?.flatten() {
         // Output is in a directory for each job; a plain file here is not output.
@@ -93,7 +128,7 @@ fn cut(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::Stream;
+    use crate::logs::{ASIDE, Stream};
     use std::fs::File;
 
     #[test]
@@ -118,14 +153,14 @@ mod tests {
         let times = logs.path(task(5), Stream::Times);
         fs::write(&times, vec![7; 100 << 10]).unwrap();
         File::open(&times).unwrap().set_modified(SystemTime::now() - Duration::from_secs(9000)).unwrap();
-        let held = BTreeSet::from([task(3)]);
-        let given = make_room(&logs, Some(5 << 20), &held).unwrap();
+        let running = BTreeSet::from([task(3)]);
+        let given = make_room(&logs, Some(5 << 20), &running).unwrap();
         assert_eq!(given, 0, "there is room");
-        let given = make_room(&logs, Some((3 << 20) + (100 << 10)), &held).unwrap();
+        let given = make_room(&logs, Some((3 << 20) + (100 << 10)), &running).unwrap();
         assert!(given > 900 << 10, "{given}");
         assert!(bytes(1) < 5000, "the oldest that has ended");
         assert_eq!([bytes(2), bytes(3), bytes(4), bytes(5)], [1 << 20, 1 << 20, 1 << 20, 100]);
-        make_room(&logs, Some(0), &held).unwrap();
+        make_room(&logs, Some(0), &running).unwrap();
         assert!(bytes(2) < 5000);
         assert_eq!([bytes(3), bytes(4)], [1 << 20, 1 << 20], "what is still written stays");
         assert_eq!(
@@ -133,7 +168,17 @@ mod tests {
             100 << 10,
             "half a mark would be read as another one"
         );
+        // What another server's tasks left is all of ended tasks.
+        let aside = dir.path().join(format!("{ASIDE}7/1"));
+        fs::create_dir_all(&aside).unwrap();
+        fs::write(aside.join("3.1.out"), vec![7; 1 << 20]).unwrap();
+        let old = SystemTime::now() - Duration::from_secs(5000);
+        File::options().write(true).open(aside.join("3.1.out")).unwrap().set_modified(old).unwrap();
+        make_room(&logs, Some(0), &running).unwrap();
+        assert!(fs::metadata(aside.join("3.1.out")).unwrap().len() < 5000);
         let (_, text) = logs.read(task(1), Stream::Out, -100, 1000).unwrap().unwrap();
         assert!(String::from_utf8_lossy(&text).contains("disk of this worker was full"));
+        let space = |free_bytes| Some(DiskSpace { free_bytes, total_bytes: 60 << 20 });
+        assert_eq!([space(0), space(4 << 20), None].map(interval), [EVERY_FULL, EVERY, EVERY]);
     }
 }

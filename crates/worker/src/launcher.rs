@@ -280,6 +280,7 @@ struct LaunchRequest {
     /// How many of the texts are files to try, arguments and variables.
     counts: [usize; 3],
     run_as: Option<RunAs>,
+    umask: Option<u32>,
     data_limit: Option<u64>,
     die_with: Option<i32>,
     /// Whether the request has a descriptor of the group to begin in, and of each of the two groups to join.
@@ -295,6 +296,7 @@ fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
     let request = LaunchRequest {
         counts,
         run_as: command.run_as.clone(),
+        umask: command.umask,
         data_limit: setup.data_limit,
         die_with: setup.die_with,
         groups: [setup.group, setup.join[0], setup.join[1]].map(|fd| fd.is_some()),
@@ -310,9 +312,10 @@ fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
 /// process reports.
 fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let LaunchRequest { counts, run_as, data_limit, die_with, groups: has_group } =
+    let LaunchRequest { counts, run_as, umask, data_limit, die_with, groups: has_group } =
         serde_json::from_slice(&bytes[..end]).ok()?;
-    let command = Command::from_packed(bytes[end + 1..].to_vec(), counts, run_as)?;
+    let mut command = Command::from_packed(bytes[end + 1..].to_vec(), counts, run_as)?;
+    command.umask = umask;
     let mut raw = fds.iter().map(AsRawFd::as_raw_fd);
     let (out, err, report) = (raw.next()?, raw.next()?, raw.next()?);
     let mut groups = [None; 3];
@@ -337,6 +340,7 @@ mod tests {
         let mut command = Command::new(&argv, env.into_iter(), "/tmp").unwrap();
         let (name, home) = ("ann".to_owned(), "/home/a\nn".to_owned());
         command.run_as = Some(RunAs { uid: 7, gid: u32::MAX - 1, groups: vec![1, 2], name, home });
+        command.umask = Some(0o27);
         command
     }
 
@@ -360,7 +364,7 @@ mod tests {
         let (told, its, report) = decode(&bytes, &fds).unwrap();
         assert_eq!(told.packed(), command.packed());
         assert_eq!(told.texts(), ("prog".to_owned(), "/tmp".to_owned()));
-        assert_eq!(told.run_as, command.run_as);
+        assert_eq!((&told.run_as, told.umask), (&command.run_as, Some(0o27)));
         assert_eq!((its.group, its.join), (Some(raw[3]), [None, Some(raw[4])]));
         assert_eq!((its.data_limit, its.die_with), (Some(1 << 40), Some(17)));
         assert_eq!(report, raw[2]);

@@ -2,9 +2,10 @@
 //! report each second and the agent sends it. What cannot be read is `None`, never 0. Nothing here decides
 //! what a load means for placement; the engine does.
 
-use crate::cgroup::field;
+use crate::cgroup::{field, held};
+use crate::confinement::{allowed_cpus, cpu_quota, memory_room};
+use crate::memory::resident_sizes;
 use crate::mounts::{Group, Mounts};
-use crate::process::resident_bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -39,17 +40,12 @@ struct Reading {
 impl LoadReader {
     /// A reader for a worker that declares `capacity`.
     pub fn new(capacity: &Resources) -> LoadReader {
-        let mask = rustix::thread::sched_getaffinity(None);
-        let cpus = mask.map(|mask| {
-            (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| mask.is_set(*cpu)).collect::<Vec<_>>()
-        });
-        let cpus = cpus.unwrap_or_default();
-        let has_quota = std::thread::available_parallelism().is_ok_and(|n| n.get() < cpus.len());
-        LoadReader::below(PathBuf::from("/"), cpus, has_quota, f64::from(capacity.cpu) / 100.0)
+        LoadReader::below(PathBuf::from("/"), allowed_cpus(), f64::from(capacity.cpu) / 100.0)
     }
 
-    fn below(root: PathBuf, cpus: Vec<usize>, has_quota: bool, declared: f64) -> LoadReader {
+    fn below(root: PathBuf, cpus: Vec<usize>, declared: f64) -> LoadReader {
         let mounts = Mounts::read(&root).unwrap_or_default();
+        let has_quota = cpu_quota(&mounts).is_some_and(|quota| (quota as usize) < 100 * cpus.len());
         LoadReader { root, mounts, cpus, has_quota, declared, before: None }
     }
 
@@ -84,7 +80,7 @@ impl LoadReader {
             own: now.own,
             load_average: self.load_average(),
             memory_available: memory.available,
-            memory_own: tasks.first().and_then(|group| self.memory_of(group)),
+            memory_own: self.memory_of(tasks).map(|bytes| bytes.min(memory.used.unwrap_or(u64::MAX))),
             cpu_used,
             cpu_foreign,
             // The rest is not of files of the kernel.
@@ -148,27 +144,40 @@ impl LoadReader {
         let info = fs::read_to_string(self.root.join("proc/meminfo")).unwrap_or_default();
         let bytes = |name| field(&info.replace(" kB", ""), name).and_then(|kib| kib.checked_mul(1024));
         let total = bytes("MemTotal:");
-        let mut memory = AvailableMemory { available: bytes("MemAvailable:"), limited: false };
-        for (group, files) in [(&self.mounts.v2, &V2), (&self.mounts.memory_v1, &V1)] {
-            let Some(group) = group else { continue };
-            // The limits of all groups above hold too.
-            for dir in group.home().ancestors().take_while(|dir| dir.starts_with(&group.mount)) {
-                let Some(room) = files.room(dir, total) else { continue };
-                memory.limited = true;
-                memory.available = memory.available.map(|bytes| bytes.min(room));
-            }
+        let room = memory_room(&self.mounts, total);
+        let available = bytes("MemAvailable:");
+        AvailableMemory {
+            available: available.map(|bytes| bytes.min(room.unwrap_or(u64::MAX))),
+            limited: room.is_some(),
+            used: total.zip(available).map(|(total, available)| total.saturating_sub(available)),
         }
-        memory
     }
 
-    /// Resident bytes of all processes in the tasks' groups.
-    fn memory_of(&self, base: &Path) -> Option<u64> {
-        let groups = fs::read_dir(base).ok()?.flatten();
-        let pids = groups.filter_map(|group| fs::read_to_string(group.path().join("cgroup.procs")).ok());
-        let pids: Vec<i32> = pids
-            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>())
-            .collect();
-        Some(resident_bytes(&self.root.join("proc"), &pids))
+    /// Bytes that all processes of tasks hold, as far as groups count them: that of version 2 above all tasks, or that
+    /// of version 1 which a task with a memory limit has. Of other tasks resident sizes are added, in which shared
+    /// memory counts for each process.
+    fn memory_of(&self, tasks: &[PathBuf]) -> Option<u64> {
+        let counted = |dir: &Path| {
+            let (anonymous, shared) = held(&fs::read_to_string(dir.join("memory.stat")).ok()?)?;
+            anonymous.checked_add(shared)
+        };
+        let pids = |dir: &Path| {
+            let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+            text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()
+        };
+        let base = tasks.first()?;
+        if let Some(bytes) = counted(base) {
+            return Some(bytes);
+        }
+        let mut sum = 0u64;
+        for slot in fs::read_dir(base).ok()?.flatten() {
+            let limited = tasks.get(1).map(|base| base.join(slot.file_name()));
+            let limited = limited.filter(|dir| !pids(dir).is_empty()).and_then(|dir| counted(&dir));
+            let resident =
+                || resident_sizes(&self.root.join("proc"), &pids(&slot.path())).iter().sum::<u64>();
+            sum = sum.saturating_add(limited.unwrap_or_else(resident));
+        }
+        Some(sum)
     }
 }
 
@@ -177,38 +186,8 @@ struct AvailableMemory {
     available: Option<u64>,
     /// Whether the limit of a control group applies.
     limited: bool,
-}
-
-/// Names of files in one version of control groups, and of the counters of page cache that can be reclaimed.
-struct MemoryFiles {
-    limit: &'static str,
-    usage: &'static str,
-    cached: [&'static str; 2],
-}
-
-const V2: MemoryFiles =
-    MemoryFiles { limit: "memory.max", usage: "memory.current", cached: ["inactive_file", "active_file"] };
-const V1: MemoryFiles = MemoryFiles {
-    limit: "memory.limit_in_bytes",
-    usage: "memory.usage_in_bytes",
-    cached: ["total_inactive_file", "total_active_file"],
-};
-
-impl MemoryFiles {
-    /// Bytes left below a group's limit. `None` without a limit, or with one above the machine's memory.
-    fn room(&self, dir: &Path, total: Option<u64>) -> Option<u64> {
-        let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
-        let limit = read(self.limit)?
-            .trim()
-            .parse::<u64>()
-            .ok()
-            .filter(|limit| total.is_none_or(|total| *limit < total))?;
-        let used = read(self.usage)?.trim().parse::<u64>().ok()?;
-        let stat = read("memory.stat").unwrap_or_default();
-        let cached: u64 =
-            self.cached.iter().filter_map(|name| field(&stat, name)).fold(0, u64::saturating_add);
-        Some(limit.saturating_sub(used.saturating_sub(cached)))
-    }
+    /// Bytes that cannot be allocated, because something on this machine holds them.
+    used: Option<u64>,
 }
 
 fn pressures(path: impl Fn(&str) -> PathBuf, before: Option<(&Pressures, u64)>) -> Pressures {
@@ -256,7 +235,7 @@ mod tests {
 
         fn bare() -> Machine {
             let dir = tempfile::tempdir().unwrap();
-            let reader = LoadReader::below(dir.path().to_owned(), Vec::new(), false, 0.0);
+            let reader = LoadReader::below(dir.path().to_owned(), Vec::new(), 0.0);
             let machine = Machine { dir, reader };
             machine.write(
                 "proc/self/mountinfo",
@@ -269,7 +248,7 @@ mod tests {
         }
 
         fn reopened(mut self, cpus: Vec<usize>, declared: f64) -> Machine {
-            self.reader = LoadReader::below(self.dir.path().to_owned(), cpus, false, declared);
+            self.reader = LoadReader::below(self.dir.path().to_owned(), cpus, declared);
             self
         }
 
@@ -389,6 +368,9 @@ mod tests {
         machine.write("sys/fs/cgroup/unified/slice/memory.max", "102400\n");
         machine.write("sys/fs/cgroup/unified/slice/memory.current", "204800\n");
         assert_eq!(machine.read(4).memory_available, Some(0));
+        machine.write("sys/fs/cgroup/unified/slice/memory.max", "max\n");
+        machine.write("sys/fs/cgroup/unified/slice/memory.high", "307200\n");
+        assert_eq!(machine.read(5).memory_available, Some(102_400), "beyond it the kernel holds tasks up");
     }
 
     #[test]
@@ -399,8 +381,16 @@ mod tests {
         assert!(!machine.read(2).confined);
         assert_eq!(count_listed("0-3,8"), Some(5));
         assert_eq!([count_listed(""), count_listed("3-1"), count_listed("0-x")], [None; 3]);
-        machine.reader.has_quota = true;
-        assert!(machine.read(3).confined);
+        machine.write("sys/fs/cgroup/unified/slice/cpu.max", "200000 100000\n");
+        assert!(
+            !machine.reopened(vec![1, 3], 2.0).read(3).confined,
+            "the quota is what the cpus have anyway"
+        );
+        let mut machine = Machine::with(&[
+            ("sys/devices/system/cpu/online", "1,3\n"),
+            ("sys/fs/cgroup/unified/slice/cpu.max", "150000 100000\n"),
+        ]);
+        assert!(machine.read(4).confined);
     }
 
     #[test]
@@ -416,12 +406,36 @@ mod tests {
         assert_eq!(machine.read(1).memory_own, Some(12 * page));
         assert_eq!(machine.reader.read(2 * SECOND_NS, &[]).memory_own, None);
         assert_eq!(machine.reader.read(3 * SECOND_NS, &["/nonexistent".into()]).memory_own, None);
+        // Forks that share most of it hold no more than what is in use.
+        machine.write("proc/13/statm", "500 500 1 1 0 1 0\n");
+        assert_eq!(machine.read(4).memory_own, Some(400 << 10));
+    }
+
+    #[test]
+    fn memory_of_tasks_is_what_their_groups_count() {
+        let page = rustix::param::page_size() as u64;
+        let mut machine = Machine::with(&[
+            (&format!("{TASKS}/slot-0/cgroup.procs"), "11\n12\n"),
+            (&format!("{TASKS}/slot-1/cgroup.procs"), "13\n"),
+            ("proc/11/statm", "500 30 1 1 0 1 0\n"),
+            ("proc/12/statm", "500 30 1 1 0 1 0\n"),
+            ("proc/13/statm", "500 5 1 1 0 1 0\n"),
+        ]);
+        let limited = "sys/fs/cgroup/memory/box/windlass-1";
+        machine.write(&format!("{limited}/slot-0/cgroup.procs"), "11\n12\n");
+        machine.write(&format!("{limited}/slot-0/memory.stat"), "total_rss 4096\ntotal_shmem 100\n");
+        machine.write(&format!("{limited}/slot-1/cgroup.procs"), "");
+        machine.write(&format!("{limited}/slot-1/memory.stat"), "total_rss 9999\n");
+        let groups = [machine.path(TASKS), machine.path(limited)];
+        assert_eq!(machine.reader.read(SECOND_NS, &groups).memory_own, Some(4_196 + 5 * page));
+        machine.write(&format!("{TASKS}/memory.stat"), "anon 5000\nshmem 10\nfile_mapped 20\n");
+        assert_eq!(machine.reader.read(2 * SECOND_NS, &groups).memory_own, Some(5_020));
     }
 
     #[test]
     fn of_garbage_and_of_nothing_nothing_is_known() {
         let empty = tempfile::tempdir().unwrap();
-        let mut reader = LoadReader::below(empty.path().to_owned(), vec![0], false, 1.0);
+        let mut reader = LoadReader::below(empty.path().to_owned(), vec![0], 1.0);
         assert_eq!(reader.read(1, &[]), LoadReport::default());
         for text in
             ["", "\n", "nan nan nan", "some", "cpu1 x\ncpu3 -1", "18446744073709551615", "MemTotal: -1 kB"]

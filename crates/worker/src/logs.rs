@@ -30,6 +30,11 @@ pub enum Stream {
     Times,
 }
 
+/// The directory of all output, in the worker's directory.
+const LOGS: &str = "logs";
+/// How the name of a directory begins that has the output of another server's tasks. Its store's id follows.
+pub const ASIDE: &str = "logs-of-";
+
 /// How the names of the files with marks end.
 pub const TIMES_ENDING: &str = "times";
 
@@ -47,7 +52,7 @@ pub struct LogDir {
 impl LogDir {
     /// The output directory below a worker's directory.
     pub fn new(state: &Path) -> Self {
-        LogDir { root: state.join("logs") }
+        LogDir { root: state.join(LOGS) }
     }
 
     /// The file of one attempt's output, which does not exist if the attempt wrote nothing.
@@ -63,6 +68,16 @@ impl LogDir {
     /// The directory itself, which need not exist yet.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The directories that there are of output: this one, and those that were put aside for other servers' stores.
+    pub fn roots(&self) -> io::Result<Vec<PathBuf>> {
+        let Some(state) = self.root.parent() else { return Ok(Vec::new()) };
+        let is_root = |entry: &std::fs::DirEntry| {
+            let name = entry.file_name();
+            name.to_str().is_some_and(|name| name == LOGS || name.starts_with(ASIDE))
+        };
+        Ok(std::fs::read_dir(state)?.flatten().filter(is_root).map(|entry| entry.path()).collect())
     }
 
     /// Both files of an attempt's output.
@@ -117,7 +132,8 @@ impl LogDir {
         let next = at + bytes.len() as u64;
         if at > from && offset >= 0 {
             let gone = at - from;
-            let note = format!("\n[windlass: {gone} bytes are left out here, the log is over its limit]\n");
+            let why = "the log was over its limit, or the disk of its worker full";
+            let note = format!("\n[windlass: {gone} bytes are left out here, {why}]\n");
             bytes.splice(0..0, note.into_bytes());
         }
         Ok(Some((next, bytes)))

@@ -9,7 +9,7 @@ use crate::core_speed;
 use crate::keep;
 use crate::keeper::{KeeperFile, SESSIONS};
 use crate::load::LoadReader;
-use crate::network::{FetchRun, LinkLoad, LinkRates, Links};
+use crate::network::{FetchRun, LinkLoad, LinkRates, LinkReading, Links};
 use crate::protocol::{FromKeeper, HeldPhase, TaskRef};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,6 +66,8 @@ struct ScanState {
     core_score: Option<f64>,
     /// Attempts whose first process runs.
     running: BTreeSet<TaskRef>,
+    /// Whether a keeper has said which attempts run.
+    is_told: bool,
     /// Attempts that were started or sent ahead, and are marked as network-bound. An agent that was started under
     /// running tasks does not know which are.
     network_bound: BTreeSet<TaskRef>,
@@ -173,7 +175,7 @@ impl Measured {
         match (fetches, state.fetch_run.is_some()) {
             (true, false) => state.fetch_run = self.links.read(now_ns).map(FetchRun::new),
             (false, true) => {
-                self.look_at_links(state, now_ns);
+                state.look_at_links(self.links.read(now_ns));
                 if let Some(mut run) = state.fetch_run.take() {
                     run.count(&mut state.network);
                 }
@@ -182,22 +184,23 @@ impl Measured {
         }
     }
 
-    /// Adds the bytes that the links have received until now, while network-bound attempts run.
-    fn look_at_links(&self, state: &mut ScanState, now_ns: u64) {
-        if let Some(run) = &mut state.fetch_run
-            && let Some(reading) = self.links.read(now_ns)
-        {
-            run.look(reading, &mut state.network);
-        }
+    /// The attempts that run, and may write output; `None` before a keeper has said which. The reports of starts and
+    /// ends keep it up to date. An inventory alone does not: without a lease nothing asks for one, and attempts that it
+    /// names may have ended since.
+    pub fn running(&self) -> Option<BTreeSet<TaskRef>> {
+        let state = self.state.lock();
+        state.is_told.then(|| state.running.clone())
     }
 
     /// Looks at the space of the worker's directory and of its sessions, which may be a file system of their own.
-    pub fn look_at_space(&self, state: &Path) {
+    /// Returns that of the directory; `None` if it is unknown.
+    pub fn look_at_space(&self, state: &Path) -> Option<DiskSpace> {
         let of_state = keep::space(state).ok();
         // Until the first session there is no such directory.
         let of_sessions = keep::space(&state.join(SESSIONS)).ok().or(of_state);
         let mut known = self.state.lock();
         (known.state_space, known.session_space) = (Seen::now(of_state), Seen::now(of_sessions));
+        of_state
     }
 
     /// Makes the caches due, because the server has just heard a hello.
@@ -256,9 +259,11 @@ impl Measured {
     }
 
     fn with_speeds(&self, now_ns: u64, report: LoadReport) -> LoadReport {
+        // A network driver that is stuck holds up this thread alone, and not the keeper's messages.
+        let reading = self.links.read(now_ns);
         let mut state = self.state.lock();
-        self.look_at_links(&mut state, now_ns);
-        let rates = state.link_load.update(self.links.read(now_ns));
+        state.look_at_links(reading.clone());
+        let rates = state.link_load.update(reading);
         LoadReport {
             disk_mb_s: state.disk.rate(now_ns).map(|bytes_s| bytes_s / 1e6),
             network_mbit_s: state.network.rate(now_ns).map(|bytes_s| bytes_s * 8.0 / 1e6),
@@ -341,6 +346,15 @@ impl Measured {
 }
 
 impl ScanState {
+    /// Adds the bytes that the links have received until a reading, while network-bound attempts run.
+    fn look_at_links(&mut self, reading: Option<LinkReading>) {
+        if let Some(run) = &mut self.fetch_run
+            && let Some(reading) = reading
+        {
+            run.look(reading, &mut self.network);
+        }
+    }
+
     /// Notes which attempts run.
     fn follow(&mut self, message: &FromKeeper) {
         let ran = !self.running.is_empty();
@@ -359,10 +373,12 @@ impl ScanState {
                     self.fetchers.retain(|task| known.contains(task));
                     self.must_scan |= self.fetchers.len() < fetched;
                 }
-                let running = held
-                    .iter()
-                    .filter(|held| matches!(held.phase, HeldPhase::Running(_) | HeldPhase::Lent(_)));
+                // What a later release added may run, too.
+                let running = held.iter().filter(|held| {
+                    matches!(held.phase, HeldPhase::Running(_) | HeldPhase::Lent(_) | HeldPhase::Unknown)
+                });
                 self.running = running.map(|held| held.task).collect();
+                self.is_told = true;
             }
             _ => {}
         }
@@ -375,7 +391,7 @@ impl ScanState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{WireEnd, WireResult};
+    use crate::protocol::{Held, WireEnd, WireResult};
     use std::fs;
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -459,6 +475,31 @@ mod tests {
             .hear_at(2 * SECOND_NS, &FromKeeper::Fetched { task: task(1), key, bytes: 50 * MB, ms: 1_000 });
         measured.hear_at(3 * SECOND_NS, &finished(1));
         assert_eq!(network_mbit_s(&measured, 3), Some(400.0));
+    }
+
+    /// The output of what runs is not cut, so an attempt that ended and is not acknowledged must not count as running.
+    #[test]
+    fn what_runs_is_known_from_starts_and_ends_whatever_inventory_came_between() {
+        let (_dir, measured) = machine();
+        let held = |index, phase| Held { task: task(index), phase };
+        let state = |held: Vec<Held>| {
+            let (seq, notes) = (0, Vec::new());
+            FromKeeper::State { incarnation: 2, seq, held, notes, sent: 0, fences: false, program: None }
+        };
+        let running = || measured.running().map(|running| running.into_iter().collect::<Vec<_>>());
+        assert_eq!(running(), None, "any output may be that of a task that runs");
+        // A server that was started under a task, which ends then.
+        measured.hear_at(SECOND_NS, &state(vec![held(1, HeldPhase::Running(5)), held(2, HeldPhase::Queued)]));
+        assert_eq!(running(), Some(vec![task(1)]));
+        measured.hear_at(2 * SECOND_NS, &finished(1));
+        assert_eq!(running(), Some(vec![]));
+        // A task that starts and ends between two inventories, which may be days apart.
+        measured.hear_at(3 * SECOND_NS, &started(2));
+        assert_eq!(running(), Some(vec![task(2)]));
+        // A commit failed: the keeper is asked again while an attempt that ended is not acknowledged.
+        let again = vec![held(1, HeldPhase::Ended), held(2, HeldPhase::Lent(5)), held(3, HeldPhase::Unknown)];
+        measured.hear_at(4 * SECOND_NS, &state(again));
+        assert_eq!(running(), Some(vec![task(2), task(3)]));
     }
 
     #[test]

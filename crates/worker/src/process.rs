@@ -3,9 +3,11 @@
 
 use crate::syscall::system_call;
 use crate::users::RunAs;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -13,12 +15,19 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `PATH` of a task whose environment has none.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The shell that runs a script without `#!`, as execvp(3) has it.
+const SHELL: &CStr = c"/bin/sh";
+/// Bytes at the beginning of a file that tell a script from a program of another machine. bash reads as many.
+const SCRIPT_BEGIN_BYTES: usize = 80;
+/// Number of the last signal of Linux.
+const SIGNAL_MAX: i32 = 64;
+
 /// A command to be executed by a new process.
 #[derive(Clone)]
 pub struct Command {
@@ -29,6 +38,8 @@ pub struct Command {
     counts: [usize; 3],
     /// The user to become; `None` to stay the keeper's user.
     pub run_as: Option<RunAs>,
+    /// Permissions that files which it makes lack; `None` for the keeper's own umask.
+    pub umask: Option<u32>,
     /// Files to write first, in this order.
     pub files: Vec<NewFile>,
 }
@@ -36,8 +47,11 @@ pub struct Command {
 /// The texts of a command in the form in which the kernel takes them. They point into the command.
 pub struct TextPointers {
     programs: Vec<*const c_char>,
-    /// These two end with a null pointer, as execve(2) wants them.
+    /// This and `env` end with a null pointer, as execve(2) wants them.
     argv: Vec<*const c_char>,
+    /// The arguments of a shell that runs the program as a script: the shell, a place for the program, the program's own
+    /// arguments, and a null pointer.
+    script_argv: Vec<Cell<*const c_char>>,
     env: Vec<*const c_char>,
     cwd: *const c_char,
 }
@@ -148,7 +162,7 @@ impl Command {
             counts[2] += 1;
         }
         texts.push(&[cwd])?;
-        Ok(Command { texts: texts.0, counts, run_as: None, files: Vec::new() })
+        Ok(Command { texts: texts.0, counts, run_as: None, umask: None, files: Vec::new() })
     }
 
     /// The command with files to write first.
@@ -167,7 +181,7 @@ impl Command {
         let found = texts.iter().filter(|byte| **byte == 0).count();
         let counted = counts.iter().try_fold(1_usize, |sum, count| sum.checked_add(*count))?;
         let is_whole = texts.last() == Some(&0) && found == counted;
-        is_whole.then_some(Command { texts, counts, run_as, files: Vec::new() })
+        is_whole.then_some(Command { texts, counts, run_as, umask: None, files: Vec::new() })
     }
 
     /// The texts as the kernel takes them. They are valid for as long as the command is not changed; it may be moved.
@@ -184,7 +198,10 @@ impl Command {
         let (programs, argv, env) = (list(programs, false), list(argv, true), list(env, true));
         // A command always has a last text.
         let cwd = rest.next().unwrap_or(c".".as_ptr());
-        TextPointers { programs, argv, env, cwd }
+        let own = argv.iter().skip(1).copied().filter(|text| !text.is_null());
+        let script_argv = [SHELL.as_ptr(), SHELL.as_ptr()].into_iter().chain(own).chain([std::ptr::null()]);
+        let script_argv = script_argv.map(Cell::new).collect();
+        TextPointers { programs, argv, script_argv, env, cwd }
     }
 
     /// The program as it was named, and the working directory.
@@ -229,32 +246,52 @@ pub fn settle_launcher(socket: BorrowedFd<'_>, die_with_keeper: Option<i32>) {
     if die_with(die_with_keeper).is_err() {
         return;
     }
-    let (first, last) = (socket.as_raw_fd() as u32, u32::MAX);
-    // SAFETY: this process uses no descriptors but the standard ones and the socket.
+    keep_only(socket);
+    take_what_tasks_share();
+    OOM_PROTECTED.store(false, Ordering::Relaxed);
+    IS_LAUNCHER.store(true, Ordering::Relaxed);
+}
+
+/// Closes all descriptors of a new process but this one, and gives it `/dev/null` as its standard files: a reader of the
+/// keeper's output must not wait for it.
+pub fn keep_only(kept: BorrowedFd<'_>) {
+    let kept = kept.as_raw_fd() as u32;
+    // SAFETY: this process uses no descriptors but the standard ones and that one.
     unsafe {
-        libc::syscall(libc::SYS_close_range, first + 1, last, 0);
-        if first > 3 {
-            libc::syscall(libc::SYS_close_range, 3, first - 1, 0);
+        libc::syscall(libc::SYS_close_range, kept + 1, u32::MAX, 0);
+        if kept > 3 {
+            libc::syscall(libc::SYS_close_range, 3, kept - 1, 0);
         }
     }
-    // A reader of the keeper's output must not wait for this process.
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         _ = rustix::stdio::dup2_stdin(&null);
         _ = rustix::stdio::dup2_stdout(&null);
         _ = rustix::stdio::dup2_stderr(&null);
     }
-    take_common_limits();
-    OOM_PROTECTED.store(false, Ordering::Relaxed);
-    IS_LAUNCHER.store(true, Ordering::Relaxed);
 }
 
-/// Sets what all tasks have in common: the limit of open files that the worker was started with, no core
-/// files, and no protection from the kernel's out-of-memory killer.
-fn take_common_limits() {
-    if let Some((soft, hard)) = FILES_BEFORE.get() {
-        let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
-        // SAFETY: the pointer is to a valid limit.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+/// Ignores all signals of this process that can be ignored, but for those of its children's ends.
+pub fn ignore_signals() {
+    for signal in (1..=SIGNAL_MAX).filter(|signal| *signal != libc::SIGCHLD) {
+        // SAFETY: no handler is installed. Those that cannot be ignored are refused.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Waits until this child has ended.
+pub fn wait_for(child: i32) {
+    // SAFETY: nothing is written without a status.
+    while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
+/// Sets what all tasks have in common: the effect of signals, the limit of open files that the worker was started with, no
+/// core files, and no protection from the kernel's out-of-memory killer.
+fn take_what_tasks_share() {
+    reset_signals();
+    if let Some(limits) = files_before() {
+        _ = lower_file_limit(limits);
     }
     if OOM_PROTECTED.load(Ordering::Relaxed) {
         // The namespace may lack this file.
@@ -266,6 +303,37 @@ fn take_common_limits() {
         rustix::process::Resource::Core,
         rustix::process::Rlimit { current: Some(0), ..core },
     );
+}
+
+/// Gives every signal its default effect and blocks none. A program inherits what was ignored or blocked when the worker was
+/// started, such as SIGHUP under nohup, and a shell cannot trap a signal that it inherits ignored.
+fn reset_signals() {
+    // The kernel's sigaction and its set of signals. Zeros are SIG_DFL and no signal, on every machine.
+    let (default, none) = ([0_u64; 4], 0_u64);
+    let set_bytes = size_of_val(&none);
+    for signal in (1..=SIGNAL_MAX).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
+        // SAFETY: the kernel reads the action, which is no shorter than its own. The C library would refuse the signals that
+        // it keeps for itself.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                &raw const default,
+                std::ptr::null::<u64>(),
+                set_bytes,
+            )
+        };
+    }
+    // SAFETY: the kernel reads the set.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const none,
+            std::ptr::null::<u64>(),
+            set_bytes,
+        )
+    };
 }
 
 /// Forks a process that acts with a user's rights, and returns its number without waiting for it. Its accesses to the
@@ -313,6 +381,10 @@ pub fn become_program(command: &Command, setup: &Setup, texts: &TextPointers) ->
     if let Err(error) = rustix::process::chdir(unsafe { CStr::from_ptr(texts.cwd) }) {
         return (Step::EnterDir, error);
     }
+    // After the files of its session, which have modes of their own.
+    if let Some(umask) = command.umask {
+        rustix::process::umask(Mode::from_raw_mode(umask));
+    }
     let mut reason = Errno::NOENT;
     for program in &texts.programs {
         // SAFETY: the program is a NUL-terminated string of the command, and the lists end with a null pointer.
@@ -320,6 +392,8 @@ pub fn become_program(command: &Command, setup: &Setup, texts: &TextPointers) ->
             // As in a shell: a file that is missing in one place is looked for in the next, but another error
             // is remembered.
             Errno::NOENT | Errno::NOTDIR => {}
+            // SAFETY: as above.
+            Errno::NOEXEC => return (Step::Execute, unsafe { run_as_script(*program, texts) }),
             other => reason = other,
         }
     }
@@ -331,20 +405,13 @@ fn prepare(setup: &Setup) -> rustix::io::Result<()> {
     // A new process leads no group, so this cannot fail.
     _ = rustix::process::setsid();
     die_with(setup.die_with)?;
-    // A process that the launcher makes inherits these limits.
+    // A process that the launcher makes inherits these.
     if !IS_LAUNCHER.load(Ordering::Relaxed) {
-        take_common_limits();
+        take_what_tasks_share();
     }
     for fd in setup.join.iter().flatten() {
         // SAFETY: this process inherited the descriptor and has not closed it.
         rustix::io::write(unsafe { BorrowedFd::borrow_raw(*fd) }, b"0")?;
-    }
-    // SAFETY: the set is valid storage, and these calls cannot fail. The task starts with no signal blocked or ignored.
-    unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
     // SAFETY: this process inherited the descriptors and has not closed them.
     unsafe {
@@ -390,6 +457,32 @@ unsafe fn execve(program: *const c_char, argv: *const *const c_char, env: *const
     // SAFETY: promised by the caller.
     let result = unsafe { system_call(libc::SYS_execve, program as usize, argv as usize, env as usize) };
     Errno::from_raw_os_error(-result as i32)
+}
+
+/// Lets the shell run a file that the kernel does not know how to execute, as execvp(3) does; returns only the error. A file
+/// that is no script, such as a program of another machine, would only make the shell complain of its bytes.
+///
+/// # Safety
+/// The program must be a NUL-terminated string, and the lists of `texts` as execve(2) requires.
+unsafe fn run_as_script(program: *const c_char, texts: &TextPointers) -> Errno {
+    // SAFETY: promised by the caller.
+    if !is_script(unsafe { CStr::from_ptr(program) }) {
+        return Errno::NOEXEC;
+    }
+    if let Some(place) = texts.script_argv.get(1) {
+        place.set(program);
+    }
+    // SAFETY: promised by the caller; a cell has the layout of what it holds.
+    unsafe { execve(SHELL.as_ptr(), texts.script_argv.as_ptr().cast(), texts.env.as_ptr()) }
+}
+
+/// Whether the first line of a file has no NUL byte, as bash decides it.
+fn is_script(program: &CStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut begin = [0_u8; SCRIPT_BEGIN_BYTES];
+    let Ok(file) = rustix::fs::open(program, flags, Mode::empty()) else { return false };
+    let Ok(bytes) = rustix::io::read(&file, &mut begin) else { return false };
+    begin.iter().take(bytes).take_while(|byte| **byte != b'\n').all(|byte| *byte != 0)
 }
 
 /// Writes the file, and creates its directory. It never follows a symbolic link at the file's own name.
@@ -455,16 +548,6 @@ pub fn kill(pid: i32) {
     signal(pid, Signal::KILL);
 }
 
-/// Resident bytes of these processes together, by the `/proc` given. Shared pages count for each of them.
-pub fn resident_bytes(proc: &Path, pids: &[i32]) -> u64 {
-    let page = rustix::param::page_size() as u64;
-    let pages = pids.iter().filter_map(|pid| {
-        let text = fs::read_to_string(proc.join(format!("{pid}/statm"))).ok()?;
-        text.split(' ').nth(1)?.parse::<u64>().ok()
-    });
-    pages.sum::<u64>() * page
-}
-
 /// Whether the kernel ends this process only after others for want of memory.
 static OOM_PROTECTED: AtomicBool = AtomicBool::new(false);
 
@@ -497,9 +580,27 @@ pub fn files_before() -> Option<(u64, u64)> {
     FILES_BEFORE.get().copied()
 }
 
+/// Takes this process's limit of open files back to that of tasks. For a new process that is to become the keeper: it would
+/// take the raised limit for the one that it was started with.
+pub fn lower_file_limit((soft, hard): (u64, u64)) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: the pointer is to a valid limit.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Sets the limit of open files that tasks get, in a program that did not start this process.
 pub fn set_files_before(limits: (u64, u64)) {
     _ = FILES_BEFORE.set(limits);
+}
+
+/// Lets this process wait for its children. It could not if it was started with SIGCHLD ignored: the kernel then throws away
+/// how they end.
+pub fn heed_children() {
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
 /// Closes all descriptors but standard input, output and error. Locks and pipes of the caller must not live

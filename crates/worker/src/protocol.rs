@@ -91,6 +91,10 @@ pub enum ToKeeper {
         /// Files to hide from tasks besides the worker's directory; `None` hides nothing, not even the directory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hide: Option<Hidden>,
+        /// The names of the GPUs that tasks may use, one for each GPU of the capacity. Tasks without GPUs are told that they
+        /// have none. `None` leaves those alone, and names GPUs by number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpu_devices: Option<Vec<String>>,
     },
     /// Asks for the inventory. The keeper answers with `Beat`.
     Beat {
@@ -142,6 +146,9 @@ pub struct Body {
     pub env: BTreeMap<String, String>,
     /// Working directory of the command, on this worker.
     pub cwd: String,
+    /// Their umask; `None` for the keeper's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u32>,
     /// The session that the step's tasks share on this worker; `None` for tasks without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,

@@ -15,6 +15,7 @@ use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
 use crate::protocol::{self, TaskRef, ToKeeper};
 use crate::random::fresh_number;
 use crate::server_rotation::{Ending, ServerRotation};
+use crate::token_notice::TokenNotice;
 use crate::users::{BadUser, UserMap};
 use crate::wire::keeper_message;
 use parking_lot::Mutex;
@@ -31,7 +32,7 @@ use windlass_api::wire::workers_client::WorkersClient;
 use windlass_api::wire::{
     Body, FromWorker, Greeting, Lease, LogPart, Order, Outputs, ReadLog, Report, ToWorker, order, report,
 };
-use windlass_api::{OWNER_METADATA, StepBody};
+use windlass_api::{OWNER_METADATA, StepBody, TOKEN_END_HEADER};
 
 /// Interval of HTTP/2 pings on a silent connection, and the time for their answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -189,7 +190,7 @@ impl Remote {
     /// One stream, from its opening to its end.
     async fn session(&mut self) -> Result<(), RemoteError> {
         let (reports, outgoing) = outgoing::channel();
-        let mut orders = self.open(outgoing).await?;
+        let (mut orders, token_end) = self.open(outgoing).await?;
         let greeting = self.greeting(&mut orders).await?;
         let (up, mut said) = mpsc::channel(SAID_MAX);
         *self.up.lock() = Some(up);
@@ -214,7 +215,11 @@ impl Remote {
             env: BTreeMap::new(),
             waiting: VecDeque::new(),
             looking: None,
+            token_notice: None,
         };
+        let server_ms = session.greeting.now.map(|now| now / 1_000_000);
+        session.token_notice =
+            token_end.zip(server_ms).and_then(|(said, now)| TokenNotice::new(&said, now, Instant::now()));
         session.env.insert("WINDLASS_SERVER".to_owned(), session.remote.urls.clone());
         let beat = Duration::from_millis(session.greeting.beat_ms.max(1));
         let mut beats = interval_at(Instant::now() + beat, beat);
@@ -230,13 +235,17 @@ impl Remote {
                 Some(messages) = said.recv() => session.pass_up(messages).await?,
                 found = async { session.looking.as_mut().expect("guarded by the condition").await },
                     if session.looking.is_some() => session.found(found),
-                _ = beats.tick() => session.agent.send_now(&[ToKeeper::Beat { sent: boot_ns() }]),
+                _ = beats.tick() => {
+                    session.agent.send_now(&[ToKeeper::Beat { sent: boot_ns() }]);
+                    session.tell_token_end();
+                }
                 _ = asks.tick() => session.ask_about_old_output(),
             }
         }
     }
 
-    async fn open(&self, outgoing: Outgoing) -> Result<Streaming<ToWorker>, RemoteError> {
+    /// Opens the stream. The text, if there is one, says when this worker's token ends.
+    async fn open(&self, outgoing: Outgoing) -> Result<(Streaming<ToWorker>, Option<String>), RemoteError> {
         let channel = timeout(self.patience, self.server().endpoint.connect()).await;
         let channel: Channel = match channel {
             Err(_) => return Err(self.gone("it does not answer")),
@@ -251,7 +260,11 @@ impl Remote {
         match timeout(self.patience, client.work(request)).await {
             Err(_) => Err(self.gone("it does not answer")),
             Ok(Err(status)) => Err(self.denied(&status)),
-            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Ok(response)) => {
+                let said = response.metadata().get(TOKEN_END_HEADER).and_then(|said| said.to_str().ok());
+                let said = said.map(str::to_owned);
+                Ok((response.into_inner(), said))
+            }
         }
     }
 
@@ -332,6 +345,8 @@ struct StreamSession<'a> {
     /// a start that comes after a message with a larger number.
     waiting: VecDeque<Order>,
     looking: Option<LookUp>,
+    /// `None` of a token that does not end.
+    token_notice: Option<TokenNotice>,
 }
 
 /// A running lookup of a submitter.
@@ -367,6 +382,18 @@ impl StreamSession<'_> {
         }
         let sent = self.reports.first.send(FromWorker { reports }).await;
         sent.map_err(|_| self.remote.gone("the stream ended"))
+    }
+
+    /// Logs that the token ends soon, when that is due.
+    fn tell_token_end(&mut self) {
+        let due = self.token_notice.as_mut().and_then(|notice| notice.due(Instant::now()));
+        if let Some(left) = due {
+            tracing::warn!(
+                "the token of this worker expires in {:.1} hours: the server lets it in no more then; put another one in \
+                 its file, and start the worker again, under running tasks",
+                left.as_secs_f64() / 3600.0
+            );
+        }
     }
 
     fn take(&mut self, orders: Vec<Order>) -> Result<(), RemoteError> {
@@ -451,14 +478,14 @@ impl StreamSession<'_> {
                 return None;
             }
         };
-        let StepBody { command, mut env, cwd, session, .. } = parsed;
+        let StepBody { command, mut env, cwd, umask, session, .. } = parsed;
         env.extend(self.env.clone());
         let refused_now = resolved.as_ref().is_err_and(BadUser::is_worker_s);
         let (run_as, refused) = match resolved {
             Ok(run_as) => (run_as, None),
             Err(bad) => (None, Some(bad.to_string())),
         };
-        let body = protocol::Body { command, env, cwd, session, run_as, refused, refused_now };
+        let body = protocol::Body { command, env, cwd, umask, session, run_as, refused, refused_now };
         Some(ToKeeper::Body { job, step, body })
     }
 

@@ -9,6 +9,7 @@ mod raw;
 mod seldom;
 mod servers;
 pub mod task_sets;
+mod token_end;
 
 pub use crate::address::Address;
 pub use clock::server_ahead_ms;
@@ -18,6 +19,7 @@ pub use failures::failures_of;
 pub use raw::{RawHead, RawRequest};
 pub use reqwest::Method;
 pub use seldom::{LogLinesQuery, board_code, dry_run, log_lines, remove_queue};
+pub use token_end::token_ends_ms;
 
 use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};

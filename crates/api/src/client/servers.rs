@@ -7,6 +7,7 @@
 use super::clock::note_clock;
 use super::credentials::Credentials;
 use super::failure::{ClientError, Verdict};
+use super::token_end::note_token_end;
 use crate::address::Address;
 use crate::error::ErrorBody;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
@@ -97,6 +98,7 @@ impl Server {
         }
         let response = self.http.execute(request).await.map_err(|source| self.unreachable(source))?;
         note_clock(response.headers());
+        note_token_end(response.headers());
         Ok(response)
     }
 

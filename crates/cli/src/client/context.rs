@@ -1,6 +1,7 @@
 //! The global flags, and the client that they lead to.
 
 use crate::client::connect::connect;
+use crate::client::token_end::tell_token_end;
 use crate::ui::error::CliError;
 use crate::ui::message::message;
 use crate::ui::output::Format;
@@ -22,6 +23,7 @@ impl Context {
     pub async fn client(&self) -> Result<Client, CliError> {
         let client = connect(self.server.as_ref()).await?;
         self.say_address(&client);
+        tell_token_end();
         Ok(client)
     }
 

@@ -6,5 +6,6 @@ pub mod credentials;
 pub mod link;
 pub mod own;
 pub mod signals;
+pub mod token_end;
 pub mod user;
 pub mod variables;

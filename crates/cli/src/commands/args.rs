@@ -7,6 +7,7 @@ use crate::commands::on_end::OnEndArgs;
 use crate::commands::order::OrderArgs;
 use crate::commands::select::{Jobs, resolve_all};
 use crate::commands::tips;
+use crate::system;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::lines::{self, Separator};
 use crate::ui::message::message;
@@ -16,7 +17,7 @@ use std::ffi::OsString;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
-use windlass_api::quantity::{parse_duration, parse_size};
+use windlass_api::quantity::{parse_duration, parse_size, parse_umask, umask_text};
 use windlass_api::{Addresses, ChunksRequest, Param, Resources, StepRequest, SubmitRequest};
 use windlass_core::TaskId;
 
@@ -45,7 +46,7 @@ pub struct TaskArgs {
     /// Cpus of each task; auto starts with 1 and learns from earlier tasks
     #[arg(long, value_name = "N|N-M|auto", default_value = "1", value_parser = parse_cpus_or_auto, help_heading = "Resources")]
     pub cpus: CpusArg,
-    /// Memory of each task, which it may not exceed: 500M, 2GiB [default: no limit]
+    /// Memory of each task, and its limit, or more if earlier tasks like it needed more: 500M, 2GiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
     pub memory: Option<u64>,
     /// Gpus of each task
@@ -101,6 +102,9 @@ pub struct TaskArgs {
     /// Working directory of the tasks [default: the current one]
     #[arg(long, value_name = "DIR", help_heading = "Work")]
     pub cwd: Option<PathBuf>,
+    /// Umask of the tasks, in octal digits such as 027 [default: the caller's]
+    #[arg(long, value_name = "MASK", value_parser = parse_umask, help_heading = "Work")]
+    pub umask: Option<u32>,
     /// Idempotency key: a second submission with it returns the first job
     #[arg(long, value_name = "KEY", help_heading = "Work")]
     pub key: Option<String>,
@@ -177,7 +181,7 @@ impl TaskArgs {
         if has_values && !command.iter().any(|argument| REPLACEMENTS.iter().any(|r| argument.contains(r))) {
             command.push("{}".to_owned());
         }
-        let (env, left_out) = environment(&self.env, inherit, std::env::vars_os())?;
+        let (mut env, left_out) = environment(&self.env, inherit, std::env::vars_os())?;
         if !left_out.is_empty() {
             message!(
                 "note: variables that are not UTF-8 or have no usable name are not passed on: {}",
@@ -191,11 +195,14 @@ impl TaskArgs {
         };
         let resources =
             Resources { cpus, memory: self.memory.unwrap_or(0), gpus: self.gpus, ..Default::default() };
+        let cwd = working_directory(self.cwd.as_deref())?;
+        match_directory(&mut env, Some(&cwd));
         let mut step = StepRequest {
             name: Some("main".to_owned()),
             command,
             env,
-            cwd: Some(working_directory(self.cwd.as_deref())?),
+            cwd: Some(cwd),
+            umask: self.umask(),
             param,
             resources: Some(resources),
             tags: self.tag.clone(),
@@ -252,6 +259,11 @@ impl TaskArgs {
     /// What ends a value of --each-line.
     pub fn separator(&self) -> Separator {
         if self.null { Separator::Nul } else { Separator::Line }
+    }
+
+    /// The umask of the tasks, as requests have it; `None` where this system has none.
+    pub fn umask(&self) -> Option<String> {
+        self.umask.map(umask_text).or_else(system::umask)
     }
 
     fn param(&self) -> Result<Option<Param>, CliError> {
@@ -353,6 +365,24 @@ pub fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
     })
 }
 
+/// Makes `PWD` name the directory in which the tasks work; `None` is that of their session, which has no name yet. Programs
+/// trust this variable without a look. It stays if it leads to that directory, perhaps by a symbolic link.
+pub fn match_directory(env: &mut BTreeMap<String, String>, cwd: Option<&str>) {
+    let Some(pwd) = env.get("PWD") else { return };
+    let leads_to = |cwd: &str| {
+        let found = std::fs::canonicalize(pwd).ok();
+        pwd == cwd || (pwd.starts_with('/') && found.is_some() && found == std::fs::canonicalize(cwd).ok())
+    };
+    if cwd.is_some_and(leads_to) {
+        return;
+    }
+    env.remove("OLDPWD");
+    match cwd {
+        Some(cwd) => env.insert("PWD".to_owned(), cwd.to_owned()),
+        None => env.remove("PWD"),
+    };
+}
+
 /// The directory as an absolute path of this machine; the current one if `None`.
 pub fn absolute(chosen: Option<&Path>) -> Result<String, CliError> {
     let path = match chosen {
@@ -404,6 +434,33 @@ mod tests {
 
     fn step(line: &str) -> StepRequest {
         parse(line).unwrap().request(Inherit::All).unwrap().steps.remove(0)
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn pwd_names_the_directory_of_the_tasks() {
+        let dir = tempfile::tempdir().unwrap();
+        let (place, link) = (dir.path().join("place"), dir.path().join("link"));
+        std::fs::create_dir(&place).unwrap();
+        std::os::unix::fs::symlink(&place, &link).unwrap();
+        let (place, link) = (place.canonicalize().unwrap(), link.display().to_string());
+        let place = place.to_str().unwrap();
+        let matched = |pwd: &str, cwd: Option<&str>| {
+            let mut env =
+                BTreeMap::from([("PWD".to_owned(), pwd.to_owned()), ("OLDPWD".to_owned(), "/".to_owned())]);
+            match_directory(&mut env, cwd);
+            (env.remove("PWD"), env.contains_key("OLDPWD"))
+        };
+        let is = |pwd: &str| Some(pwd.to_owned());
+        assert_eq!(matched(place, Some(place)), (is(place), true));
+        assert_eq!(matched(&link, Some(place)), (is(&link), true), "it leads there");
+        assert_eq!(matched("/", Some(place)), (is(place), false));
+        assert_eq!(matched("/", Some("/of/a/worker")), (is("/of/a/worker"), false));
+        assert_eq!(matched(".", Some(place)), (is(place), false), "not absolute");
+        assert_eq!(matched("/", None), (None, false));
+        let mut none = BTreeMap::new();
+        match_directory(&mut none, Some(place));
+        assert!(none.is_empty(), "what is not passed on is not set");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `-f` of a job in Windlass's own form: the body of `POST /api/v1/jobs` with a kind, as JSON, YAML or TOML.
 
-use crate::commands::args::{Inherit, TaskArgs, environment, fresh_key, working_directory};
+use crate::commands::args::{Inherit, TaskArgs, environment, fresh_key, match_directory, working_directory};
 use crate::commands::toml_lines;
 use crate::ui::error::CliError;
 use serde_json::{Map, Value};
@@ -210,6 +210,10 @@ pub fn with_flags(
         }
         if chosen.is_some() || (step.cwd.is_none() && !has_session) {
             step.cwd = Some(working_directory(chosen)?);
+        }
+        match_directory(&mut step.env, step.cwd.as_deref());
+        if args.umask.is_some() || step.umask.is_none() {
+            step.umask = args.umask();
         }
         step.tags.extend(args.tag.iter().cloned());
         if !args.worker.is_empty() {

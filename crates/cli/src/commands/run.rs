@@ -10,7 +10,9 @@ use crate::commands::shown::{self, ShownArgs};
 use crate::commands::template;
 use crate::commands::value_stream::ValueStream;
 use crate::node::foreground;
-use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED, end_with, may_pass};
+use crate::ui::error::{
+    BROKEN_PIPE, CliError, DENIED, Doing, FAILED, INTERRUPTED, UNREACHABLE, end_with, may_pass,
+};
 use crate::ui::failure::{JobWithFailures, StderrLines, tell_failures};
 use crate::ui::message::message;
 use crate::ui::output::{Format, count, numbers, print_json, print_jsonl, print_lines};
@@ -294,7 +296,13 @@ async fn watch(
     let shows_output = options.show.is_live();
     let quiet = options.quiet;
     let lent = parent.map(|task| lend(link.client.clone(), job, task.to_owned()));
-    let job = follow(link, job, options, stop).await?;
+    let job = match follow(link, job, options, stop).await {
+        Ok(job) => job,
+        Err(error) => {
+            say_goes_on(job, &error);
+            return Err(error);
+        }
+    };
     // The cpus that this task lent are in use until the wait has ended.
     if let Some(lent) = lent {
         let _ = lent.await;
@@ -313,6 +321,15 @@ async fn watch(
         tell_failures(&link.client, &job, StderrLines::Quoted).await;
     }
     Ok((job, code))
+}
+
+/// Says that a job which can be followed no more is not over: no server answers, or it lets this user in no more.
+fn say_goes_on(job: u64, error: &CliError) {
+    match error.exit_code() {
+        DENIED => message!("job {job} goes on; with another token 'windlass job wait {job}' waits for it"),
+        UNREACHABLE => message!("job {job} goes on; 'windlass job wait {job}' waits for it"),
+        _ => {}
+    }
 }
 
 /// Lends the cpus of `task` for as long as the job that it waits for runs.

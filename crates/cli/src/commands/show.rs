@@ -100,6 +100,9 @@ fn job_text(job: &Job) -> String {
         if let Some(cwd) = &step.cwd {
             line("directory", cwd.clone());
         }
+        if let Some(umask) = &step.umask {
+            line("umask", umask.clone());
+        }
     }
     fields.text()
 }

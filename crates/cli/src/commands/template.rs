@@ -1,6 +1,8 @@
 //! `run -f` and `submit -f`: jobs from Open Job Description templates, and from files in Windlass's own form.
 
-use crate::commands::args::{Inherit, TaskArgs, absolute, environment, fresh_key, working_directory};
+use crate::commands::args::{
+    Inherit, TaskArgs, absolute, environment, fresh_key, match_directory, working_directory,
+};
 use crate::commands::native::{self, JobFile};
 use crate::ui::error::CliError;
 use crate::ui::output::{Format, print_list};
@@ -33,7 +35,9 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     }
     let refused = |error| refuse(file, error);
     let values = windlass_openjd::parameters(&args.template.param).map_err(refused)?;
-    let (env, _) = environment(&args.env, inherit, std::env::vars_os())?;
+    let (mut env, _) = environment(&args.env, inherit, std::env::vars_os())?;
+    let cwd = args.cwd.as_deref().map(|dir| working_directory(Some(dir))).transpose()?;
+    match_directory(&mut env, cwd.as_deref());
     let rules = args.template.path_mapping.as_deref().map(windlass_openjd::path_mapping).transpose();
     let options = Options {
         file: name.to_owned(),
@@ -44,9 +48,9 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     };
     let mut request =
         windlass_openjd::submission(&text, syntax(file, &text), &values, &options).map_err(refused)?;
-    let cwd = args.cwd.as_deref().map(|dir| working_directory(Some(dir))).transpose()?;
     for step in &mut request.steps {
         step.cwd.clone_from(&cwd);
+        step.umask = args.umask();
         step.tags.extend(args.tag.iter().cloned());
         step.workers.clone_from(&args.worker);
         step.retries = args.retries;

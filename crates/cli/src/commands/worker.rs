@@ -117,7 +117,7 @@ pub fn workers_grid(workers: &[Worker], all_tags: bool) -> Grid {
         let own = worker.attributes.iter().filter(|(key, values)| common.get(*key) != Some(*values));
         vec![
             worker.name.as_str().into(),
-            worker.state.as_str().into(),
+            state_in_a_word(worker).into(),
             Cell::figure(format!("{}/{}", used.cpus, has.cpus), used.cpus),
             Cell::figure(format!("{}/{}", Bytes(used.memory), Bytes(has.memory)), used.memory as f64),
             Cell::figure(format!("{}/{}", used.gpus, has.gpus), f64::from(used.gpus)),
@@ -214,6 +214,10 @@ fn text(worker: &Worker) -> String {
     if let Some(version) = &worker.version {
         line("version", version.clone());
     }
+    if let Some(ends) = worker.token_expires_ms {
+        let soon = if worker.token_ends_soon { "; start it with another one before" } else { "" };
+        line("token", format!("expires in {}{soon}", left(ends)));
+    }
     if let Some(load) = &worker.load {
         line("load", load_in_words(load));
         line("pressure", pressure_in_words(load));
@@ -283,6 +287,15 @@ fn pressure_in_words(load: &Load) -> String {
         format!("{name} {}", or_dash(percent))
     });
     format!("{}{}", each.join(", "), if load.confined { ", in its own control group" } else { "" })
+}
+
+/// The state, and that its token ends soon.
+fn state_in_a_word(worker: &Worker) -> String {
+    let word = worker.state.as_str();
+    match worker.token_expires_ms.filter(|_| worker.token_ends_soon) {
+        Some(ends) => format!("{word}, token ends in {}", elapsed(ends.saturating_sub(now_ms()))),
+        None => word.to_owned(),
+    }
 }
 
 /// The state, its consequence, and what to do.

@@ -2,7 +2,7 @@
 //! is a process of its own.
 
 use crate::node::life::Life;
-use crate::node::this_machine::{attributes, capacity};
+use crate::node::this_machine::{attributes, offer};
 use crate::ui::message::message;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use windlass_worker::{
-    Agent, AgentOptions, Body, CacheDir, FromAgent, MeasureCore, NO_CONTROL_GROUPS, Stream, TaskRef,
-    ToKeeper, keeper_message,
+    Agent, AgentOptions, AskedGpus, Body, CacheDir, Detected, FromAgent, GPUS_ARE_LATE, MeasureCore,
+    NO_CONTROL_GROUPS, Stream, TaskRef, ToKeeper, keeper_message,
 };
 
 /// The worker of this machine.
@@ -55,7 +55,9 @@ pub async fn start(
 ) -> anyhow::Result<LocalWorker> {
     let (log_bytes_max, report) = (config.log_bytes_max, config.load.report());
     let config = &config.worker;
-    let capacity = capacity(config.cpus, config.memory, config.gpus);
+    let gpus = AskedGpus::here(config.gpus, config.gpu_devices.clone());
+    let Detected { capacity, gpu_devices, late_gpus } =
+        detected((config.cpus, config.memory, gpus), life).await?;
     let attributes = attributes(&config.tags);
     let is_given = attributes.contains_key(CORE_SCORE);
     let caches =
@@ -80,8 +82,11 @@ pub async fn start(
         name,
         identity,
         capacity,
+        late_gpus,
+        gpu_devices,
         attributes,
         die_with_agent: life == Life::OfThisRun,
+        leased: false,
         log_bytes_max,
         caches,
         logs_bytes_max: None,
@@ -99,6 +104,21 @@ pub async fn start(
     agent.set_load_every(report);
     welcome.await.context("the engine did not register the worker")?;
     Ok(LocalWorker { agent })
+}
+
+/// What this machine has. The driver of its gpus may hold up the thread that asks it, and is not waited for long.
+async fn detected(
+    (cpus, memory, gpus): (Option<f64>, Option<u64>, AskedGpus),
+    life: Life,
+) -> anyhow::Result<Detected> {
+    let asked = tokio::task::spawn_blocking(move || offer(cpus, memory, &gpus));
+    let detected = asked.await.context("cannot find out what this machine has")??;
+    match (&detected.late_gpus, life) {
+        (None, _) => {}
+        (Some(_), Life::OfItsOwn) => tracing::warn!("{GPUS_ARE_LATE}"),
+        (Some(_), Life::OfThisRun) => message!("note: {GPUS_ARE_LATE}"),
+    }
+    Ok(detected)
 }
 
 impl LocalWorker {
@@ -202,6 +222,7 @@ impl KeeperLink {
             command: body.command.clone(),
             env,
             cwd: body.cwd.clone(),
+            umask: body.umask,
             session: body.session.clone(),
             // Only separate workers map users: other users can traverse their directory.
             run_as: None,

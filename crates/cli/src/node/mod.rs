@@ -43,6 +43,7 @@ struct Keeper {
 /// Runs the keeper or Nix's build hook, if this process is one; `None` if it runs a command of a person.
 /// Must be called before anything starts a thread.
 pub fn run_instead() -> Option<ExitCode> {
+    windlass_worker::heed_children();
     let mut arguments = std::env::args_os().skip(1).peekable();
     // The agent starts the keeper. Flags and variables for the client must not reach it, and it must stay
     // single-threaded.

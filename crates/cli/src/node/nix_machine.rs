@@ -2,13 +2,17 @@
 
 use anyhow::Context as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 use windlass_core::Resources;
 use windlass_core::tags::Attributes;
 use windlass_gateway_nix::hook::builders::is_ssh;
 use windlass_gateway_nix::service::{BUILDS, attributes};
 use windlass_gateway_nix::wire::Machine;
-use windlass_worker::CacheDir;
+use windlass_worker::{CacheDir, NoAnswer, run_within};
+
+/// How long Nix may take to tell its settings.
+pub const NIX_WAIT: Duration = Duration::from_secs(30);
 
 const STORE: &str = "/nix/store";
 
@@ -71,10 +75,10 @@ pub fn settings() -> anyhow::Result<String> {
     for words in [&["config", "show"][..], &["show-config"]] {
         let mut nix = Command::new("nix");
         nix.args(["--extra-experimental-features", "nix-command"]).args(words);
-        let shown = nix.stdin(Stdio::null()).stderr(Stdio::null()).output();
-        let shown = shown.context("cannot run 'nix' to find out what this machine builds")?;
-        if shown.status.success() {
-            return Ok(String::from_utf8_lossy(&shown.stdout).into_owned());
+        match run_within(&mut nix, NIX_WAIT) {
+            Ok(shown) => return Ok(String::from_utf8_lossy(&shown).into_owned()),
+            Err(NoAnswer::Failed(..)) => {}
+            Err(e) => return Err(e).context("cannot ask 'nix' what this machine builds"),
         }
     }
     anyhow::bail!("'nix show-config' fails: this machine's Nix does not say what it builds")

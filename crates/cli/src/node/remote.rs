@@ -6,7 +6,7 @@ use crate::node::log_level::start_logging;
 use crate::node::nix_machine::NixMachine;
 use crate::node::own;
 use crate::node::paths::Paths;
-use crate::node::this_machine::{attributes, capacity};
+use crate::node::this_machine::{attributes, offer};
 use crate::node::watchdog;
 use crate::ui::error::CliError;
 use crate::ui::message::message;
@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use windlass_api::{Address, Addresses};
 use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, FOR_QUEUE, SERVES};
 use windlass_worker::{
-    AgentOptions, CacheDir, Hidden, MeasureCore, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote,
+    AgentOptions, AskedGpus, CacheDir, Detected, GPUS_ARE_LATE, Hidden, MeasureCore, NoGpus, RemoteOptions,
+    ServerAddress, UserEntry, UserMap, run_remote,
 };
 
 /// Bytes that are kept of one output file by default.
@@ -39,13 +40,16 @@ pub struct StartArgs {
     pub name: Option<String>,
     /// Cpus that tasks may use [default: all]
     #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N", value_parser = windlass_api::quantity::parse_cpus)]
-    cpus: Option<f64>,
+    pub cpus: Option<f64>,
     /// Memory that tasks may use [default: all]
     #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
     memory: Option<u64>,
     /// Gpus that tasks may use [default: all that nvidia-smi shows]
     #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
     pub gpus: Option<u32>,
+    /// Which gpus: indexes, UUIDs or names of MIG devices [default: those of CUDA_VISIBLE_DEVICES, else all that work]
+    #[arg(long, env = "WINDLASS_WORKER_GPU_DEVICES", value_name = "LIST")]
+    gpu_devices: Option<String>,
     /// Tag of the worker besides the detected ones, KEY or KEY=VALUE; may be repeated
     #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     tags: Vec<String>,
@@ -99,6 +103,20 @@ impl StartArgs {
             Some(state) => std::path::absolute(state).context("cannot use --state"),
             None => Ok(Paths::for_user()?.state.join("worker")),
         }
+    }
+
+    /// What limits the worker's gpus.
+    pub fn asked_gpus(&self) -> AskedGpus {
+        AskedGpus::here(self.gpus, self.gpu_devices.clone())
+    }
+
+    /// What this machine has, overridden by the flags.
+    fn detected(&self) -> Result<Detected, NoGpus> {
+        let detected = offer(self.cpus, self.memory, &self.asked_gpus())?;
+        if detected.late_gpus.is_some() {
+            tracing::warn!("{GPUS_ARE_LATE}");
+        }
+        Ok(detected)
     }
 
     /// The attributes of a worker that serves some queues alone, or clients of other systems.
@@ -155,22 +173,24 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         check_passable(&state)?;
     }
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
-    let caches = args.caches.into_iter().chain(nix.as_ref().map(|_| NixMachine::store()));
-    let caches: Vec<CacheDir> = caches.collect();
+    let Detected { capacity, gpu_devices, late_gpus } = args.detected().map_err(anyhow::Error::from)?;
+    let caches: Vec<CacheDir> =
+        args.caches.into_iter().chain(nix.iter().map(|_| NixMachine::store())).collect();
+    let is_given = attributes.contains_key(CORE_SCORE);
     let agent = AgentOptions {
         name: windlass_worker::name(&state, args.name, host).with_context(in_state)?,
         identity: windlass_worker::identity(&state).with_context(in_state)?,
         state: state.clone(),
         program: std::env::current_exe().context("cannot find this program")?,
-        capacity: nix.iter().fold(capacity(args.cpus, args.memory, args.gpus), |all, nix| nix.add_to(all)),
+        capacity: nix.iter().fold(capacity, |all, nix| nix.add_to(all)),
+        gpu_devices,
+        late_gpus,
         die_with_agent: false,
+        leased: true,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
         logs_bytes_max: args.logs_bytes_max,
         adopt: args.adopt,
-        measure_core: match attributes.contains_key(CORE_SCORE) {
-            true => MeasureCore::Never,
-            false => MeasureCore::AtOnce,
-        },
+        measure_core: if is_given { MeasureCore::Never } else { MeasureCore::AtOnce },
         attributes,
         // Tasks see these files empty, where the kernel lets that be.
         hide: Some(Hidden {

@@ -432,6 +432,8 @@ pub struct KeeperArgs {
     #[arg(long)]
     plain: bool,
     #[arg(long)]
+    leased: bool,
+    #[arg(long)]
     log_bytes_max: u64,
     #[arg(long)]
     resume: Option<i32>,
@@ -446,6 +448,7 @@ pub fn keeper(args: KeeperArgs) -> ExitCode {
         incarnation: args.incarnation,
         die_with_agent: args.die_with_agent,
         plain: args.plain,
+        leased: args.leased,
         log_bytes_max: args.log_bytes_max,
         resume: args.resume,
         fallback: args.fallback,

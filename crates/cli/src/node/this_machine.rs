@@ -1,22 +1,21 @@
 //! This machine's declaration as a worker: its capacity and its attributes.
 
+use crate::ui::message::message;
 use windlass_api::{Resources, Worker, WorkerState};
 use windlass_core::tags::Attributes;
+use windlass_worker::{AskedGpus, Detected, GPUS_START_WAIT, GPUS_TOLD_WAIT, NoGpus};
 
-/// The detected capacity of this machine, overridden by what is given.
-pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> windlass_core::Resources {
-    let mut capacity = windlass_worker::capacity();
+/// What this machine gives to tasks, overridden by what is given. The driver of gpus has 3 s to answer.
+///
+/// # Errors
+/// If the operator names gpus that it does not have.
+pub fn offer(cpus: Option<f64>, memory: Option<u64>, gpus: &AskedGpus) -> Result<Detected, NoGpus> {
+    let mut detected = windlass_worker::capacity(gpus, GPUS_START_WAIT)?;
     if let Some(cpus) = cpus {
-        capacity.cpu = (cpus * 100.0).round() as u32;
+        detected.capacity.cpu = (cpus * 100.0).round() as u32;
     }
-    capacity.memory = memory.unwrap_or(capacity.memory);
-    if let Some(gpus) = gpus.filter(|gpus| *gpus != capacity.gpus) {
-        // Which of the devices are meant is not known: each counts with the mean of their memory.
-        capacity.gpu_memory =
-            capacity.gpu_memory.checked_div(capacity.gpus.into()).unwrap_or(0) * u64::from(gpus);
-        capacity.gpus = gpus;
-    }
-    capacity
+    detected.capacity.memory = memory.unwrap_or(detected.capacity.memory);
+    Ok(detected)
 }
 
 /// The detected attributes of this machine, and tags: `key` or `key=value`.
@@ -34,12 +33,18 @@ pub fn attributes(tags: &[String]) -> Attributes {
 pub fn detect() -> Worker {
     let attributes = windlass_worker::attributes();
     let host = attributes.get("host").and_then(|names| names.first().cloned());
+    // Nothing is asked for that could be refused.
+    let detected = windlass_worker::capacity(&AskedGpus::here(None, None), GPUS_TOLD_WAIT).ok();
+    if detected.as_ref().is_some_and(|detected| detected.late_gpus.is_some()) {
+        message!("note: nvidia-smi has not answered within 10 s: this machine's gpus are unknown");
+    }
+    let capacity = detected.map(|detected| detected.capacity).unwrap_or_default();
     Worker {
         id: 0,
         name: host.unwrap_or_else(|| "local".to_owned()),
         state: WorkerState::Up,
         note: None,
-        capacity: Resources::from_core(&windlass_worker::capacity()),
+        capacity: Resources::from_core(&capacity),
         booked: Resources::default(),
         attributes,
         running: 0,
@@ -49,6 +54,8 @@ pub fn detect() -> Worker {
         heard_ms: None,
         lease_until_ms: None,
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        token_expires_ms: None,
+        token_ends_soon: false,
         load: None,
         core_score: windlass_worker::measure_core(),
         cache_keys: None,

@@ -52,6 +52,14 @@ pub fn account_name() -> String {
     uid
 }
 
+/// The umask of this process, in octal digits. The system tells them only where others take their place, for a
+/// moment in which a file of another thread would be private.
+pub fn umask() -> Option<String> {
+    let own = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(own);
+    Some(format!("{:04o}", own.as_raw_mode()))
+}
+
 /// The kind of the terminal, if there is one to be told.
 pub fn terminal_kind() -> Option<String> {
     std::env::var("TERM").ok()

@@ -32,6 +32,11 @@ pub fn account_name() -> String {
     std::env::var("USERNAME").unwrap_or_default()
 }
 
+/// Always unknown: new files have the permissions of their directory.
+pub fn umask() -> Option<String> {
+    None
+}
+
 /// The kind of the terminal: every console can be drawn on, and no variable says so.
 pub fn terminal_kind() -> Option<String> {
     Some("console".to_owned())

@@ -213,6 +213,9 @@ fn advice_on_start(why: &str) -> Option<String> {
         Cause::Program if why.contains("Permission denied") => {
             Some("make the file executable: chmod +x FILE")
         }
+        Cause::Program if why.contains("Exec format error") => {
+            Some("give a script, or a program for the worker's kind of machine")
+        }
         Cause::User => Some("the operator of the worker maps submitters to its users with --map-user"),
         _ => None,
     };

@@ -55,10 +55,19 @@ impl End {
             End::TimeLimit => 124,
             End::OutOfMemory => 137,
             End::Canceled | End::Recalled => 130,
+            End::NotStarted { why, .. } if is_not_executable(why) => 126,
             End::NotStarted { .. } => 127,
             End::Lost => 1,
         }
     }
+}
+
+/// Whether the program was there and could not be executed: it is no program of that machine, or its user may not execute
+/// it. The worker's words, which end with the number of the error, are all that the store keeps of a start that failed.
+fn is_not_executable(why: &str) -> bool {
+    const ENOEXEC: &str = "(os error 8)";
+    const EACCES: &str = "(os error 13)";
+    why.starts_with("cannot start '") && [ENOEXEC, EACCES].iter().any(|code| why.ends_with(code))
 }
 
 /// What a worker reports of an attempt that ended. Unknown is `None`.
@@ -98,5 +107,19 @@ impl TaskResult {
             err_bytes: 0,
             message: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_and_cannot_be_executed_ends_as_in_a_shell() {
+        let code = |why| End::refused(why).exit_code();
+        assert_eq!(code("cannot start './notes': Permission denied (os error 13)"), 126);
+        assert_eq!(code("cannot start './arm': Exec format error (os error 8)"), 126);
+        assert_eq!(code("cannot start './none': No such file or directory (os error 2)"), 127);
+        assert_eq!(code("cannot enter the working directory '/root': Permission denied (os error 13)"), 127);
     }
 }

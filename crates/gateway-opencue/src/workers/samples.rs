@@ -38,6 +38,8 @@ pub(super) fn worker(booked_cpus: f64, booked_bytes: u64) -> Worker {
         heard_ms: None,
         lease_until_ms: None,
         version: None,
+        token_expires_ms: None,
+        token_ends_soon: false,
         load: None,
         core_score: None,
         cache_keys: None,

@@ -52,6 +52,18 @@ const GAUGES: [WorkerGauge; 6] = [
     ),
 ];
 
+const TOKEN_EXPIRES: MetricFamily = MetricFamily::gauge(
+    "windlass_worker_token_expires_timestamp_seconds",
+    "Unix time at which the token of a connected worker expires",
+);
+
+/// Writes when the tokens of workers end; without such a token, nothing.
+pub fn write_token_ends(text: &mut String, ends: &[(String, f64)]) {
+    if !ends.is_empty() {
+        TOKEN_EXPIRES.write(text, "worker", ends.iter().map(|(name, seconds)| (name.as_str(), *seconds)));
+    }
+}
+
 pub fn read(engine: &Engine) -> Vec<WorkerGauges> {
     let workers = engine.workers().present().take(METRIC_WORKERS_MAX);
     let gauges = workers.map(|worker| {

@@ -5,6 +5,7 @@ use super::extract::{Path, Query};
 use super::lists::within;
 use super::workers::look;
 use crate::api_error::ApiError;
+use crate::auth;
 use crate::figures::{HistoryQuestion, USAGE_DAYS_MAX, USAGE_ROWS_MAX, usage_day, usage_told};
 use crate::reader::Reader;
 use crate::view;
@@ -17,8 +18,8 @@ use utoipa::IntoParams;
 use windlass_api::figures::{
     EndedJobs, FarmSeries, History, Overview, SchedulerFigures, Span, TaskGrid, Usage, WorkerSeries,
 };
-use windlass_core::JobId;
 use windlass_core::job::JobState;
+use windlass_core::{Engine, JobId};
 use windlass_store::{EndedTotals, usage_since};
 
 /// Milliseconds that rates look back, and quantiles.
@@ -30,7 +31,13 @@ const FIVE_MINUTES_MS: u64 = 300_000;
 pub async fn overview(State(app): State<App>) -> Result<Response, ApiError> {
     let make = async || {
         let now = app.handle.now();
-        let overview = app.handle.query(move |engine| view::overview(engine, now)).await?;
+        let ends = app.handle.parts().links.token_ends();
+        let look = move |engine: &Engine| {
+            let mut overview = view::overview(engine, now);
+            overview.suffering.extend(view::ending_tokens(engine, ends, auth::now()));
+            overview
+        };
+        let overview = app.handle.query(look).await?;
         let (figures, tally) = (&app.shared.figures, app.handle.parts().metrics.tally());
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
         let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);

@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
-use windlass_api::{CLOCK_HEADER, ErrorCode};
+use windlass_api::{CLOCK_HEADER, ErrorCode, TOKEN_END_HEADER};
 use windlass_core::Time;
 
 /// Lets in whom the server knows, to where they may go, as [`Caller`] in the request's extensions, and
@@ -171,7 +171,8 @@ impl Asked {
                 request.extensions_mut().insert(caller.clone());
                 request.extensions_mut().insert(self.by.clone());
                 request.extensions_mut().insert(self.admission());
-                self.for_page(self.until_revoked(in_request(next.run(request)).await))
+                let response = in_request(next.run(request)).await;
+                self.for_page(self.say_token_end(self.until_revoked(response)))
             }
             (None, None) => {
                 let (response, found) = finding_caller(in_request(next.run(request))).await;
@@ -203,6 +204,16 @@ impl Asked {
             let parts = body.into_data_stream();
             Body::from_stream(parts.take_while(move |_| std::future::ready(admission.is_in_force())))
         })
+    }
+
+    /// Says with an answer when the caller's token ends, so that its holder can tell ahead.
+    fn say_token_end(&self, mut response: Response) -> Response {
+        let token = self.caller.as_ref().and_then(|caller| caller.token.as_deref());
+        let end = token.and_then(|id| self.app.shared.front.auth.end_of(id));
+        if let Some(value) = end.and_then(|end| HeaderValue::from_str(&end.header()).ok()) {
+            response.headers_mut().insert(HeaderName::from_static(TOKEN_END_HEADER), value);
+        }
+        response
     }
 
     fn admission(&self) -> Admission {

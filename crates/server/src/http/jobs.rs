@@ -26,6 +26,7 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::IntoParams;
+use windlass_api::quantity::umask_text;
 use windlass_api::{
     ErrorCode, Job, JobState, OnEnd, Page, SetPriority, Step, StepBody, SubmitAnswer, SubmitRequest,
     Submitted,
@@ -228,6 +229,7 @@ pub async fn show(
         if let Some(body) = raw.and_then(|raw| serde_json::from_slice::<StepBody>(&raw).ok()) {
             step.command = body.command;
             step.cwd = Some(body.cwd);
+            step.umask = body.umask.map(umask_text);
         }
     }
     Ok(Json(reader.told(job)))

@@ -3,12 +3,14 @@
 use super::App;
 use crate::api_error::ApiError;
 use crate::auth::Caller;
+use crate::figures::worker_metrics::{METRIC_WORKERS_MAX, write_token_ends};
 use crate::metrics::Gauges;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use windlass_api::Version;
+use windlass_core::{Engine, WorkerId};
 
 /// Says who answers.
 #[utoipa::path(get, path = "/api/v1/version", tag = "server", responses((status = 200, body = Version)))]
@@ -56,6 +58,13 @@ pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let mut text = parts.metrics.encode(parts.disk.free_bytes(), sessions, &entries);
     if let Some(gauges) = gauges {
         gauges.write(&mut text);
+        let ends = parts.links.token_ends();
+        let named = move |engine: &Engine| -> Vec<(String, f64)> {
+            let name = |worker: WorkerId| Some(engine.workers().get(worker)?.record.name.clone());
+            let ends = ends.into_iter().take(METRIC_WORKERS_MAX);
+            ends.filter_map(|(worker, end)| Some((name(worker)?, end.at.as_ms() as f64 / 1000.0))).collect()
+        };
+        write_token_ends(&mut text, &app.handle.query(named).await?);
     }
     for gateway in app.shared.gateways.iter() {
         text += &gateway.metrics().await;

@@ -6,6 +6,7 @@ use super::jobs::unexpected;
 use super::lists::{page_size, part};
 use super::peers::ChangeRequest;
 use crate::api_error::{ApiError, read_body};
+use crate::auth;
 use crate::view;
 use axum::Json;
 use axum::body::Bytes;
@@ -60,7 +61,7 @@ pub async fn list(
         some.take(limit + 1).collect::<Vec<_>>()
     };
     let mut workers = app.handle.query(list).await?;
-    workers.iter_mut().for_each(|worker| add_version(&app, worker));
+    workers.iter_mut().for_each(|worker| add_connection(&app, worker));
     Ok(Json(part(workers, limit, |worker| worker.id.to_string())))
 }
 
@@ -158,7 +159,7 @@ async fn set(
 
 async fn find(app: &App, name: String) -> Result<Worker, ApiError> {
     let mut worker = look(app, name, |_, worker| Some(Worker::with_tasks(worker))).await?;
-    add_version(app, &mut worker);
+    add_connection(app, &mut worker);
     Ok(worker)
 }
 
@@ -179,7 +180,11 @@ pub(super) async fn look<T: Send + 'static>(
     })
 }
 
-/// Only the connection knows which release is at its other end.
-fn add_version(app: &App, worker: &mut Worker) {
-    worker.version = app.handle.parts().links.get(WorkerId(worker.id)).and_then(|link| link.version());
+/// Only the connection knows which release is at its other end, and which token it was shown.
+fn add_connection(app: &App, worker: &mut Worker) {
+    let Some(link) = app.handle.parts().links.get(WorkerId(worker.id)) else { return };
+    let end = link.token_end();
+    worker.version = link.version();
+    worker.token_expires_ms = end.map(|end| end.at.as_ms());
+    worker.token_ends_soon = end.is_some_and(|end| end.is_told(auth::now()));
 }

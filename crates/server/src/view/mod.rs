@@ -8,6 +8,6 @@ mod worker_why;
 
 pub use board::{board_worker, decision, pending_job};
 pub use grid::{active_grid, ended_grid, parked_grid};
-pub use overview::{overview, scheduler, with_rates, with_scheduler_rates};
+pub use overview::{ending_tokens, overview, scheduler, with_rates, with_scheduler_rates};
 pub use settings::{held_limit, limit, queues};
 pub use worker_why::worker_why;

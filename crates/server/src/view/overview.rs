@@ -1,6 +1,7 @@
 //! The farm at a glance, and the scheduler at work: one walk over jobs, steps in memory and workers.
 
 use crate::figures::Stretch;
+use crate::token_end::TokenEnd;
 use std::cmp::Reverse;
 use windlass_api::figures::{
     ActiveJobs, AttemptRates, FarmCpus, Leases, Overview, QueueCpus, SchedulerFigures, SufferingWorker,
@@ -61,6 +62,21 @@ fn count_worker(counts: &mut WorkerCounts, worker: &Worker) {
         WorkerState::Expired => counts.lost += 1,
         WorkerState::Forgotten => counts.total -= 1,
     }
+}
+
+/// Workers whose tokens end soon, the first to end first. They get no work from then on.
+pub fn ending_tokens(
+    engine: &Engine,
+    mut ends: Vec<(WorkerId, TokenEnd)>,
+    now: Time,
+) -> Vec<SufferingWorker> {
+    ends.retain(|(_, end)| end.is_told(now));
+    ends.sort_by_key(|(worker, end)| (end.at, *worker));
+    let named = ends.into_iter().filter_map(|(worker, end)| {
+        let worker = engine.workers().get(worker)?.record.name.clone();
+        Some(SufferingWorker { worker, reason: format!("its token {}", end.text(now)) })
+    });
+    named.take(NAMED_MAX).collect()
 }
 
 /// Workers that get no work although no operator wants that, the worst first, and behind them those that rules veto.

@@ -5,6 +5,7 @@
 use super::log::write_line;
 use super::nodes::{NODES, NodeFiles};
 use crate::cgroup::{Cgroups, Slot};
+use crate::gpu_devices;
 use crate::kept::KeptFile;
 use crate::launcher::Launcher;
 use crate::logs::{LogDir, Stream};
@@ -51,7 +52,8 @@ impl Body {
             for (name, value) in [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)] {
                 self.env.entry(name.to_owned()).or_insert_with(|| value.clone());
             }
-        } else if let Some(home) = std::env::home_dir().and_then(|home| home.to_str().map(str::to_owned)) {
+        } else if let Ok(home) = std::env::var("HOME") {
+            // The agent sees to it that the keeper has this variable.
             self.env.entry("HOME".to_owned()).or_insert(home);
         }
     }
@@ -81,10 +83,14 @@ pub struct KeeperEnv {
     /// Whether the kernel ends everything under the keeper together with it.
     pub namespaced: bool,
     pub incarnation: u64,
+    /// How many tasks may run at a time, by the limit of open files.
+    pub tasks_max: usize,
     /// Hundredths of a core that each attempt holds.
     pub cpus: BTreeMap<TaskRef, u32>,
-    /// GPUs that each attempt holds, by their index on this machine.
-    pub devices: BTreeMap<TaskRef, Vec<u32>>,
+    /// The names of this worker's GPUs; `None` if the agent does not tell them.
+    pub gpu_devices: Option<Vec<String>>,
+    /// Names of the GPUs that each attempt holds.
+    pub devices: BTreeMap<TaskRef, Vec<String>>,
     /// The files that name the workers of tasks that start together.
     pub nodes: NodeFiles,
 }
@@ -357,7 +363,7 @@ impl KeeperEnv {
             &argv,
             &body.env,
             &self.task_variables(task, value),
-            (&body.cwd, body.run_as.as_ref()),
+            (&body.cwd, body.umask, body.run_as.as_ref()),
         )
     }
 
@@ -372,9 +378,13 @@ impl KeeperEnv {
         ];
         all.extend(self.cpus.get(&task).map(|cpu| ("WINDLASS_CPUS", (f64::from(*cpu) / 100.0).to_string())));
         all.extend(self.nodes.variables(task));
-        if let Some(devices) = self.devices.get(&task) {
-            let places: Vec<String> = devices.iter().map(u32::to_string).collect();
-            all.push(("CUDA_VISIBLE_DEVICES", places.join(",")));
+        match (self.devices.get(&task), &self.gpu_devices) {
+            (Some(devices), _) => {
+                all.push((gpu_devices::VISIBLE, devices.join(",")));
+                all.push((gpu_devices::ORDER.0, gpu_devices::ORDER.1.to_owned()));
+            }
+            (None, Some(_)) => all.push((gpu_devices::VISIBLE, gpu_devices::NO_DEVICE.to_owned())),
+            (None, None) => {}
         }
         all
     }
@@ -390,9 +400,12 @@ impl KeeperEnv {
     /// each do not share the first. `there_are` is the number of GPUs of this worker.
     pub fn hold(&mut self, task: TaskRef, (cpu, count): (u32, u32), there_are: u32) {
         self.cpus.insert(task, cpu);
-        let held: BTreeSet<u32> = self.devices.values().flatten().copied().collect();
-        let free = (0..there_are).filter(|place| !held.contains(place)).take(count as usize);
-        let free: Vec<u32> = free.collect();
+        let numbered = || (0..there_are).map(|index| index.to_string()).collect();
+        let all: Vec<String> =
+            if count == 0 { Vec::new() } else { self.gpu_devices.clone().unwrap_or_else(numbered) };
+        let held: BTreeSet<&String> = self.devices.values().flatten().collect();
+        let free = all.iter().filter(|name| !held.contains(name)).take(count as usize);
+        let free: Vec<String> = free.cloned().collect();
         if !free.is_empty() {
             self.devices.insert(task, free);
         }
@@ -406,7 +419,7 @@ impl KeeperEnv {
         argv: &[String],
         env: &BTreeMap<String, String>,
         own: &[(&'static str, String)],
-        (cwd, run_as): (&str, Option<&RunAs>),
+        (cwd, umask, run_as): (&str, Option<u32>, Option<&RunAs>),
     ) -> Result<Command, Refused> {
         let marker = self.marker(task);
         let own = own.iter().map(|(k, v)| (*k, v.as_str())).chain([(MARKER, marker.as_str())]);
@@ -415,7 +428,7 @@ impl KeeperEnv {
         let command = Command::new(argv, theirs.chain(own.clone()), cwd);
         let mut command =
             command.map_err(|e| Refused::Job(format!("cannot read the command: {}", e.source)))?;
-        command.run_as = run_as.cloned();
+        (command.umask, command.run_as) = (umask, run_as.cloned());
         Ok(command)
     }
 

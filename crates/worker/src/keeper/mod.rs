@@ -4,11 +4,13 @@
 //! never waits for an agent or for anything that a user controls, and opens no network connection.
 
 mod env;
+mod fuse;
 mod lease;
 mod link;
 mod log;
 mod namespace;
 mod nodes;
+mod open_files;
 mod progress;
 mod run;
 mod session;
@@ -18,6 +20,7 @@ mod upgrade;
 pub use env::{MARKER, SESSIONS};
 pub use link::socket_path;
 pub use namespace::{KeeperFile, RETRY_WITHOUT, TAKEN};
+pub use open_files::tasks_max;
 pub use run::KeeperOptions;
 
 use crate::cgroup::Cgroups;
@@ -46,19 +49,19 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
     // Inside the namespace the processes of the keeper's own group have no numbers.
     let cgroups = Cgroups::open(&namespace::cgroup_name(options.incarnation), true);
     let dirs = cgroups.as_ref().map(Cgroups::dirs).unwrap_or_default();
-    let namespaced = match namespace::enter(&options.state, options.incarnation, options.plain, dirs) {
+    let (namespaced, fuse) = match namespace::enter(&options, dirs) {
         Ok(namespace::Side::Outside) => {
             // The keeper removes the groups at its end.
             std::mem::forget(cgroups);
             return ExitCode::SUCCESS;
         }
-        Ok(namespace::Side::Inside { refused: None }) => true,
-        Ok(namespace::Side::Inside { refused: Some(why) }) => {
+        Ok(namespace::Side::Inside { refused: None, fuse }) => (true, fuse),
+        Ok(namespace::Side::Inside { refused: Some(why), .. }) => {
             notes.push(format!(
                 "no PID namespace ({why}): tasks are tied to the keeper by parent-death signals, and those that \
                  leave its tree are found by their environment"
             ));
-            false
+            (false, None)
         }
         Err(e) => {
             println!("error: cannot start the keeper: {e}");
@@ -67,7 +70,7 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
     };
     match Keeper::new(&options, cgroups, namespaced, notes) {
         Ok(mut keeper) => {
-            keeper.lock = Some(lock);
+            (keeper.lock, keeper.fuse) = (Some(lock), fuse);
             println!("ready");
             // The agent reads this pipe until the line, and must not wait for the keeper's end.
             detach_output(&options.state);

@@ -3,6 +3,8 @@
 //! before anything else runs. The agent reads the file that is written here to tell a dead keeper from a
 //! silent one. Where namespaces are refused, the keeper runs without, and is not given a lease.
 
+use super::fuse::{Fuse, fuse_pipe, watch};
+use super::run::KeeperOptions;
 use crate::process;
 use crate::unshare::{map_own_user, try_unshare};
 use rustix::process::{getgid, getuid};
@@ -56,6 +58,8 @@ pub enum Side {
     Inside {
         /// Why there is no namespace; `None` if there is one.
         refused: Option<String>,
+        /// `None` without leases or a namespace.
+        fuse: Option<Fuse>,
     },
 }
 
@@ -87,22 +91,26 @@ pub fn lock(state: &Path) -> io::Result<File> {
 /// Printed when namespaces can be entered but not set up. The agent then starts the keeper again without them.
 pub const RETRY_WITHOUT: &str = "namespace-refused";
 
-/// Forks the keeper, in new namespaces unless `plain`. The caller must have one thread.
-pub fn enter(state: &Path, incarnation: u64, plain: bool, cgroups: Vec<PathBuf>) -> io::Result<Side> {
-    let refused = if plain { Some("they cannot be set up here".to_owned()) } else { unshare()? };
-    let (mut ours, mut theirs) = UnixStream::pair()?;
-    // SAFETY: this process has one thread, so the child may run any code.
-    let pid = unsafe { libc::fork() };
-    if pid < 0 {
-        return Err(io::Error::last_os_error());
+/// Forks the keeper, in new namespaces unless it is to be plain. The caller must have one thread. A keeper that gets leases
+/// has its fuse as parent, which goes on beside it: the caller has done its part before that.
+pub fn enter(options: &KeeperOptions, cgroups: Vec<PathBuf>) -> io::Result<Side> {
+    let KeeperOptions { state, incarnation, plain, leased, .. } = options;
+    let is_fused = *leased && !plain;
+    if is_fused && fork()? > 0 {
+        return Ok(Side::Outside);
     }
+    let refused = if *plain { Some("they cannot be set up here".to_owned()) } else { unshare()? };
+    let pipe = (is_fused && refused.is_none()).then(fuse_pipe).transpose()?;
+    let (renewals, fuse) = pipe.map_or((None, None), |(renewals, fuse)| (Some(renewals), Some(fuse)));
+    let (mut ours, mut theirs) = UnixStream::pair()?;
+    let pid = fork()?;
     if pid > 0 {
         // The agent reads this file to tell a dead keeper from a silent one, so it must exist before the
         // keeper has any task.
         let file = KeeperFile {
             pid,
             start_ticks: process::start_ticks(pid).ok_or(io::ErrorKind::NotFound)?,
-            incarnation,
+            incarnation: *incarnation,
             namespaced: refused.is_none(),
             cgroups,
         };
@@ -114,9 +122,16 @@ pub fn enter(state: &Path, incarnation: u64, plain: bool, cgroups: Vec<PathBuf>)
         ours.write_all(b"1")?;
         // Ends without a byte if the child could not set up its namespaces.
         ours.read_exact(&mut [0]).map_err(|_| io::Error::other(RETRY_WITHOUT))?;
-        return Ok(Side::Outside);
+        drop(fuse);
+        match renewals {
+            Some(renewals) => watch(&renewals, pid),
+            None => return Ok(Side::Outside),
+        }
     }
-    drop(ours);
+    drop((ours, renewals));
+    if let Some(fuse) = &fuse {
+        fuse.tie()?;
+    }
     theirs.read_exact(&mut [0])?;
     _ = rustix::process::setsid();
     if refused.is_some() {
@@ -128,7 +143,16 @@ pub fn enter(state: &Path, incarnation: u64, plain: bool, cgroups: Vec<PathBuf>)
     }
     theirs.write_all(b"1")?;
     std::env::set_current_dir("/")?;
-    Ok(Side::Inside { refused })
+    Ok(Side::Inside { refused, fuse })
+}
+
+/// Forks: 0 in the child, its number in the parent. The caller must have one thread.
+fn fork() -> io::Result<i32> {
+    // SAFETY: this process has one thread, so the child may run any code.
+    match unsafe { libc::fork() } {
+        pid if pid < 0 => Err(io::Error::last_os_error()),
+        pid => Ok(pid),
+    }
 }
 
 /// Enters new namespaces for processes to come. Without the privilege for that it also enters a user

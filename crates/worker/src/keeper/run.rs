@@ -2,10 +2,12 @@
 //! and hands each to its owner: `tasks`, `link` or `lease`.
 
 use super::env::KeeperEnv;
+use super::fuse::Fuse;
 use super::lease::Lease;
 use super::link::Link;
 use super::log::write_line;
 use super::nodes::NodeFiles;
+use super::open_files::{files_max, shortage, tasks_max};
 use super::session::Sessions;
 use super::tasks::Tasks;
 use crate::cgroup::Cgroups;
@@ -32,6 +34,8 @@ pub struct KeeperOptions {
     pub die_with_agent: bool,
     /// Whether to do without namespaces.
     pub plain: bool,
+    /// Whether the server gives leases, so that the keeper needs a fuse.
+    pub leased: bool,
     /// Bytes that are kept of one output file.
     pub log_bytes_max: u64,
     /// Descriptor of the state that an earlier program of this process handed over; `None` for a new keeper.
@@ -53,6 +57,8 @@ pub(super) struct Keeper {
     pub(super) link: Link,
     children: OwnedFd,
     pub(super) lease: Lease,
+    /// `None` of a keeper without leases, and of one that an earlier program started.
+    pub(super) fuse: Option<Fuse>,
     /// When the lease ran out, until the last process of the tasks that were ended then is gone.
     fenced: Option<Instant>,
     pub(super) namespaced: bool,
@@ -129,7 +135,9 @@ impl Keeper {
             stuck: Vec::new(),
             namespaced,
             incarnation: options.incarnation,
+            tasks_max: tasks_max(files_max()),
             cpus: BTreeMap::new(),
+            gpu_devices: None,
             devices: BTreeMap::new(),
             nodes: NodeFiles::new(&options.state),
         };
@@ -151,6 +159,7 @@ impl Keeper {
             link,
             children: block_sigchld()?,
             lease,
+            fuse: None,
             fenced: None,
             namespaced,
             program: process::program_of_this_process(),
@@ -195,6 +204,7 @@ impl Keeper {
                     self.lease.over_ms()
                 ));
                 self.tasks.fence(&mut self.link);
+                self.tell_fuse();
                 self.fenced = Some(Instant::now());
             }
             self.tasks.settle(Instant::now(), &mut self.link);
@@ -285,8 +295,9 @@ impl Keeper {
 
     fn handle(&mut self, message: ToKeeper) {
         match message {
-            ToKeeper::Hello { capacity, sent, hide } => {
+            ToKeeper::Hello { capacity, sent, hide, gpu_devices } => {
                 self.tasks.capacity = capacity;
+                self.tasks.keeper_env.gpu_devices = gpu_devices;
                 self.hide(hide);
                 self.link.send(&FromKeeper::State {
                     incarnation: self.options.incarnation,
@@ -303,7 +314,10 @@ impl Keeper {
                 let (seq, held) = (self.tasks.seq, self.tasks.held());
                 self.link.send(&FromKeeper::Beat { sent, seq, held });
             }
-            ToKeeper::Lease { until } => self.lease.set(until),
+            ToKeeper::Lease { until } => {
+                self.lease.set(until);
+                self.tell_fuse();
+            }
             // It may have been under way when the lease ran out, and its task may run elsewhere by now. The server sends
             // it again if it does not.
             ToKeeper::Start(start) if !self.lease.holds() => self.tasks.note_seq(start.seq),
@@ -317,6 +331,13 @@ impl Keeper {
 }
 
 impl Keeper {
+    /// Tells the fuse until when tasks may run. From then on there is nothing left to end.
+    fn tell_fuse(&self) {
+        if let Some(fuse) = &self.fuse {
+            fuse.set(self.lease.until().filter(|_| self.lease.holds()));
+        }
+    }
+
     /// Hides the files that the agent names from tasks.
     pub(super) fn hide(&mut self, hidden: Option<Hidden>) {
         if let Some(hidden) = &hidden {
@@ -333,7 +354,8 @@ impl Keeper {
                  and the output of all tasks"
             )
         });
-        self.notes.iter().cloned().chain(exposed).collect()
+        let few_files = shortage(files_max(), self.tasks.capacity.cpu);
+        self.notes.iter().cloned().chain(exposed).chain(few_files).collect()
     }
 }
 

@@ -434,7 +434,7 @@ impl Session {
             &argv,
             &env,
             &own,
-            (&fill(&body.cwd), body.run_as.as_ref()),
+            (&fill(&body.cwd), body.umask, body.run_as.as_ref()),
         )?;
         Ok(Next { command: command.writing(files), limit })
     }
@@ -450,8 +450,8 @@ impl Session {
         let Some(spec) = self.spec() else { return Err(Refused::Worker("there is no session".to_owned())) };
         let argv = action.command.iter().map(|text| fill(text, &self.dir, spec, Some(n), None));
         let dir = self.dir.to_string_lossy();
-        let whom = self.body.run_as.as_ref();
-        keeper_env.command_of(task, &argv.collect::<Vec<_>>(), &self.variables(n + 1), own, (&dir, whom))
+        let how = (&*dir, self.body.umask, self.body.run_as.as_ref());
+        keeper_env.command_of(task, &argv.collect::<Vec<_>>(), &self.variables(n + 1), own, how)
     }
 
     /// The step's variables, as the first environments change them.

@@ -10,6 +10,9 @@ mod chunk;
 mod ending;
 mod launch;
 mod marks;
+mod output_disk;
+mod sample;
+mod sizes;
 
 use super::env::{EMPTY_POLL, KeeperEnv, Refused};
 use super::link::Link;
@@ -19,16 +22,17 @@ use super::session::Sessions;
 use crate::cgroup::Cgroups;
 use crate::clock::unix_ns;
 use crate::kept;
-use crate::logs::{self, LogDir, Stream};
-use crate::process::{self, Exit};
+use crate::logs::{LogDir, Stream};
+use crate::process::Exit;
 use crate::protocol::{
     Amounts, Body, FromKeeper, Held, HeldPhase, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper, WireEnd,
     WireResult,
 };
-use attempt::{MemoryLimit, Running, Waiting};
+use attempt::{MemoryLimit, Pause, Running, Waiting};
+use output_disk::OutputDisk;
 use serde::{Deserialize, Serialize};
+use sizes::SizeReader;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use windlass_api::LOG_MARK_EVERY_MS;
@@ -43,8 +47,6 @@ const EMPTY_POLL_MAX: Duration = Duration::from_millis(250);
 /// Steps whose body is kept. The server remembers at most 64 bodies as sent on a connection, and sends the
 /// others again before a start.
 const BODIES_MAX: usize = 256;
-/// Pause of all starts after one failed for a reason that passes, such as a full disk.
-const SPACE_RETRY: Duration = Duration::from_secs(1);
 
 /// All attempts of this keeper.
 pub struct Tasks {
@@ -63,8 +65,10 @@ pub struct Tasks {
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
     next_sample: Option<Instant>,
-    /// No attempt starts before this, because a start failed for a reason that passes.
-    no_space_until: Option<Instant>,
+    size_reader: SizeReader,
+    disk: OutputDisk,
+    /// No attempt starts meanwhile, because a start failed for a reason that passes.
+    pause: Option<Pause>,
 }
 
 /// The state that a keeper hands over to a newer program.
@@ -83,8 +87,15 @@ pub struct SavedTasks {
     #[serde(with = "kept::pairs")]
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
+    /// GPUs that attempts hold, by number, as earlier programs know them.
     #[serde(with = "kept::pairs")]
     devices: BTreeMap<TaskRef, Vec<u32>>,
+    /// GPUs that attempts hold, by name.
+    #[serde(default, with = "kept::pairs")]
+    held_gpus: BTreeMap<TaskRef, Vec<String>>,
+    /// The names of this worker's GPUs.
+    #[serde(default)]
+    gpu_devices: Option<Vec<String>>,
 }
 
 impl Tasks {
@@ -102,12 +113,17 @@ impl Tasks {
             ended: BTreeMap::new(),
             reclaims: VecDeque::new(),
             next_sample: None,
-            no_space_until: None,
+            size_reader: SizeReader::default(),
+            disk: OutputDisk::default(),
+            pause: None,
         }
     }
 
     /// Takes the state out; [`Tasks::put_back`] restores it.
     pub fn save(&mut self) -> (SavedTasks, Option<Cgroups>) {
+        let held_gpus = std::mem::take(&mut self.keeper_env.devices);
+        let numbers =
+            |names: &Vec<String>| -> Vec<u32> { names.iter().filter_map(|name| name.parse().ok()).collect() };
         let saved = SavedTasks {
             capacity: self.capacity.clone(),
             seq: self.seq,
@@ -118,7 +134,9 @@ impl Tasks {
             running: std::mem::take(&mut self.running),
             ended: std::mem::take(&mut self.ended),
             reclaims: std::mem::take(&mut self.reclaims),
-            devices: std::mem::take(&mut self.keeper_env.devices),
+            devices: held_gpus.iter().map(|(task, names)| (*task, numbers(names))).collect(),
+            held_gpus,
+            gpu_devices: self.keeper_env.gpu_devices.clone(),
         };
         (saved, self.keeper_env.cgroups.take())
     }
@@ -126,7 +144,12 @@ impl Tasks {
     /// Restores the state, of this program or of an earlier one.
     pub fn put_back(&mut self, saved: SavedTasks, cgroups: Option<Cgroups>) {
         let SavedTasks { capacity, seq, sessions, booked, bodies, waiting, running, .. } = saved;
-        (self.ended, self.reclaims, self.keeper_env.devices) = (saved.ended, saved.reclaims, saved.devices);
+        (self.ended, self.reclaims, self.keeper_env.devices) = (saved.ended, saved.reclaims, saved.held_gpus);
+        self.keeper_env.gpu_devices = saved.gpu_devices;
+        for (task, numbers) in saved.devices {
+            let names = || numbers.iter().map(u32::to_string).collect();
+            self.keeper_env.devices.entry(task).or_insert_with(names);
+        }
         (self.capacity, self.seq, self.sessions, self.booked) = (capacity, seq, sessions, booked);
         (self.bodies, self.waiting, self.running) = (bodies, waiting, running);
         self.keeper_env.cpus =
@@ -346,12 +369,16 @@ impl Tasks {
             }
             self.reclaims.pop_front();
         }
-        if !self.reclaims.is_empty() || self.no_space_until.is_some_and(|until| Instant::now() < until) {
+        if !self.reclaims.is_empty() || self.pause.as_ref().is_some_and(|pause| Instant::now() < pause.until)
+        {
             return;
         }
-        self.no_space_until = None;
+        self.pause = None;
         let mut place = 0;
         while let Some(next) = self.waiting.get(place) {
+            if self.running.len() >= self.keeper_env.tasks_max {
+                break;
+            }
             let task = next.task;
             if !next.request.fits(&self.capacity) {
                 // The worker has become smaller. The attempt would block the others for ever.
@@ -373,7 +400,7 @@ impl Tasks {
                 }
                 Err(Refused::NotNow(e)) => {
                     write_line(format_args!("task {}.{} waits: {e}", task.job, task.index));
-                    self.no_space_until = Some(Instant::now() + SPACE_RETRY);
+                    self.pause = Some(Pause::after(&e));
                     return;
                 }
                 Err(Refused::Job(why)) => self.unqueue(task, (WireEnd::NotStarted(why), true), link),
@@ -411,11 +438,12 @@ impl Tasks {
     /// Ends tasks that are over their limits, and concludes tasks whose last process is gone.
     pub fn settle(&mut self, now: Instant, link: &mut Link) {
         self.hear_launches(now, link);
+        self.read_sizes(now);
         if self.next_sample.is_some_and(|at| at <= now) {
             self.sample(now);
             self.tell_progress(link);
             let watched = self.running.values().any(|running| running.started.watch_memory);
-            let interval = if watched { SAMPLE_LIMIT } else { SAMPLE };
+            let interval = if watched || self.disk.is_filling() { SAMPLE_LIMIT } else { SAMPLE };
             self.next_sample = (!self.running.is_empty()).then_some(now + interval);
         }
         let mut over = Vec::new();
@@ -489,6 +517,7 @@ impl Tasks {
     /// Reports a task whose last process is gone, or that never became its program and never will.
     fn conclude(&mut self, task: TaskRef, link: &mut Link) {
         let Some(mut running) = self.running.remove(&task) else { return };
+        self.pause.take_if(|pause| pause.ends_with_a_task);
         let finished_ns = running.exit.map_or_else(unix_ns, |(_, at)| at);
         running.tell_fetched(task, &self.keeper_env.logs, true, link);
         let mut held = running.request.clone();
@@ -516,11 +545,8 @@ impl Tasks {
             }
         }
         running.marks.end(&self.keeper_env.logs, task, bytes, running.started_ns);
-        let mut peak_bytes = running.peak_bytes.max(exit.map_or(0, |exit| exit.peak_bytes));
-        if end == WireEnd::OutOfMemory {
-            // Memory grew to the limit between two samples.
-            peak_bytes = peak_bytes.max(running.memory_limit.bytes(&running.request).unwrap_or(0));
-        }
+        let peak_bytes =
+            running.last_peak(end == WireEnd::OutOfMemory, exit.map_or(0, |exit| exit.peak_bytes));
         match exit {
             Some(_) => self.keeper_env.give_back(running.started.slot),
             None => self.keeper_env.abandon(task, running.started),
@@ -529,6 +555,7 @@ impl Tasks {
         let message = running
             .task_session
             .and_then(|(task_session, _)| self.sessions.leave(&mut self.keeper_env, task_session, failed));
+        let message = message.or_else(|| self.disk.blame(&end, &self.keeper_env.logs));
         let cpu_us = group_us.unwrap_or(0).max(exit.map_or(0, |exit| exit.cpu_us));
         let result = WireResult {
             message,
@@ -546,36 +573,6 @@ impl Tasks {
         parts.into_iter().for_each(|(task, result)| self.finish(task, running.epoch, result, link));
     }
 
-    /// Samples memory, marks when output grew, and cuts output files that are too long.
-    fn sample(&mut self, now: Instant) {
-        let max = self.keeper_env.log_bytes_max;
-        for (task, running) in &mut self.running {
-            let started = &running.started;
-            let leader = running.exit.is_none().then_some(started.pid);
-            let pids = self.keeper_env.pids(leader, *task, started.slot.as_ref());
-            let bytes = process::resident_bytes(Path::new("/proc"), &pids);
-            running.peak_bytes = running.peak_bytes.max(bytes);
-            let limit = running.memory_limit.bytes(&running.request);
-            let killed = started.slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
-            if killed || (started.watch_memory && limit.is_some_and(|limit| bytes > limit)) {
-                running.cause = Some(WireEnd::OutOfMemory);
-                self.keeper_env.end_tree(*task, started, running.exit.is_some());
-            }
-            let sizes = [0, 1].map(|place| started.output[place].metadata().map_or(0, |m| m.len()));
-            running.marks.look(&self.keeper_env.logs, *task, sizes, now);
-            let files = started.output.iter().zip(sizes);
-            for ((file, size), kept_from) in files.zip(&mut running.kept_from) {
-                match logs::rotate(file, size, max, *kept_from) {
-                    Ok(from) => *kept_from = from,
-                    // Without holes in files the limit is held by starting the file again.
-                    Err(e) if e.kind() == std::io::ErrorKind::Unsupported => _ = file.set_len(0),
-                    // The next sample tries again.
-                    Err(_) => {}
-                }
-            }
-        }
-    }
-
     /// When [`Tasks::settle`] is due although no process ends; `None` if there is nothing to wait for.
     pub fn next_deadline(&self) -> Option<Instant> {
         let now = Instant::now();
@@ -583,9 +580,10 @@ impl Tasks {
             // A task that is slow to end may be so for long, because the kernel waits with it for a file system.
             let emptying = running.exit.map(|(_, at)| now + poll_after(at));
             let launch = running.started.launch.as_ref().map(|launch| launch.next_deadline(now));
-            [running.time_limit_at, running.kill_at, emptying, launch].into_iter().flatten()
+            let reading = running.sizes.wanted().and_then(|_| self.size_reader.next_deadline(now));
+            [running.time_limit_at, running.kill_at, emptying, launch, reading].into_iter().flatten()
         });
-        let space = self.no_space_until.filter(|_| !self.waiting.is_empty());
+        let space = self.pause.as_ref().filter(|_| !self.waiting.is_empty()).map(|pause| pause.until);
         let others = [self.sessions.next_deadline(), self.keeper_env.next_deadline()].into_iter().flatten();
         tasks.chain(self.next_sample).chain(space).chain(others).min()
     }

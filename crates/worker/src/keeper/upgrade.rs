@@ -6,6 +6,7 @@
 //! A newer keeper reads the state of an older one, so fields are only added, each with a default. No field is
 //! ever removed or changed in meaning.
 
+use super::fuse::Fuse;
 use super::lease::Lease;
 use super::link::Link;
 use super::log::write_line;
@@ -39,6 +40,8 @@ struct Saved {
     /// Holds the worker's directory.
     #[serde(default)]
     lock: Option<KeptFile>,
+    #[serde(default)]
+    fuse: Option<Fuse>,
     /// Soft and hard limit of open files that tasks get; `None` if unknown.
     files_before: Option<(u64, u64)>,
     /// The files that the last agent asked to hide from tasks.
@@ -63,13 +66,14 @@ impl Keeper {
             notes: self.notes.clone(),
             listener,
             lock: self.lock.take().map(KeptFile),
+            fuse: self.fuse.take(),
             files_before: process::files_before(),
             hidden: self.hidden.clone(),
         };
         let Err(why) = hand_over(&saved, options, program);
         // Without the new program nothing uses these descriptors, and tasks must not inherit them.
         close_at_exec();
-        self.lock = saved.lock.map(|kept| kept.0);
+        (self.lock, self.fuse) = (saved.lock.map(|kept| kept.0), saved.fuse);
         self.tasks.put_back(saved.tasks, saved.cgroups);
         why
     }
@@ -91,7 +95,7 @@ impl Keeper {
         let mut tasks = Tasks::new(Keeper::keeper_env(options, None, saved.namespaced)?, Sessions::default());
         tasks.put_back(saved.tasks, saved.cgroups);
         let mut keeper = Keeper::with(options, (tasks, link, lease), saved.namespaced, saved.notes)?;
-        keeper.lock = saved.lock.map(|kept| kept.0);
+        (keeper.lock, keeper.fuse) = (saved.lock.map(|kept| kept.0), saved.fuse);
         close_kept();
         keeper.hide(saved.hidden);
         Ok(keeper)

@@ -5,14 +5,18 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 use windlass_core::resources::Bytes;
-use windlass_worker::Finding;
+use windlass_worker::{Finding, Late};
 
 /// With less free space than this, a burst of output may fill the disk.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
+/// How long a file system may take to answer. That of a server which is gone never does.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
 /// The result of one check.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Check {
     pub what: String,
     /// `ok`, `note` where something works less well, `missing` where something needed does not work.
@@ -59,9 +63,23 @@ pub fn weak_transport(weakness: Option<&str>, advice: &str) -> Check {
     }
 }
 
+/// A check of a path, on a file system that may hold it up for ever.
+fn in_time(what: &str, path: &Path, check: impl FnOnce() -> Check + Send + 'static) -> Check {
+    let late = || {
+        let detail = format!("{}: its file system has not answered within 10 s", path.display());
+        Check::missing(what, detail, "see whether the server of that file system answers ('df', 'mount')")
+    };
+    Late::ask(check).within(ANSWER_MAX).unwrap_or_else(late)
+}
+
 /// Whether files can be created there, without creating any. A missing directory is judged by its nearest existing
 /// ancestor.
 pub fn directory(what: &str, path: &Path, advice: &str) -> Check {
+    let (name, dir, advice) = (what.to_owned(), path.to_owned(), advice.to_owned());
+    in_time(what, path, move || look_at_directory(&name, &dir, &advice))
+}
+
+fn look_at_directory(what: &str, path: &Path, advice: &str) -> Check {
     let shown = path.display();
     let nearest = nearest(path);
     if !nearest.is_dir() {
@@ -83,16 +101,22 @@ fn nearest(path: &Path) -> &Path {
 
 /// Whether the file system that has the path, or its nearest existing ancestor, has room.
 pub fn free_space(path: &Path) -> Check {
-    const WHAT: &str = "free space";
+    let dir = path.to_owned();
+    in_time(FREE_SPACE, path, move || look_at_free_space(&dir))
+}
+
+const FREE_SPACE: &str = "free space";
+
+fn look_at_free_space(path: &Path) -> Check {
     let nearest = nearest(path);
     match free_bytes(nearest) {
         Ok(free) if free < FREE_BYTES_MIN => Check::missing(
-            WHAT,
+            FREE_SPACE,
             format!("{} for {}", Bytes(free), path.display()),
             "free some space: jobs and output are kept there for 14 days",
         ),
-        Ok(free) => Check::ok(WHAT, Bytes(free).to_string()),
-        Err(error) => Check::note(WHAT, format!("unknown: {error}"), "see 'df'"),
+        Ok(free) => Check::ok(FREE_SPACE, Bytes(free).to_string()),
+        Err(error) => Check::note(FREE_SPACE, format!("unknown: {error}"), "see 'df'"),
     }
 }
 

@@ -3,13 +3,14 @@
 use super::check::Check;
 use crate::client::context::Context;
 use crate::node::nix_hook;
-use crate::node::nix_machine::{setting, settings};
+use crate::node::nix_machine::{NIX_WAIT, setting, settings};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 use windlass_api::client::Client;
 use windlass_gateway_nix::hook::builders;
 use windlass_gateway_nix::wire::{TRY_PATH, TryAnswer, TryRequest, Wanted};
+use windlass_worker::run_within;
 
 const DAEMON_SOCKET: &str = "/nix/var/nix/daemon-socket/socket";
 /// The first release whose hook may have arguments.
@@ -48,13 +49,8 @@ pub async fn checks(context: &Context) -> Vec<Check> {
 
 /// The release of Nix.
 fn version() -> Option<(u32, u32)> {
-    let asked = Command::new("nix-store")
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    read_version(&String::from_utf8_lossy(&asked.stdout))
+    let said = run_within(Command::new("nix-store").arg("--version"), NIX_WAIT).ok()?;
+    read_version(&String::from_utf8_lossy(&said))
 }
 
 fn read_version(said: &str) -> Option<(u32, u32)> {

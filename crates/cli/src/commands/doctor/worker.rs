@@ -24,7 +24,8 @@ pub async fn checks(context: &Context, args: &StartArgs) -> Result<Vec<Check>, C
         program: std::env::current_exe().context("cannot find this program")?,
         users: args.map_user.clone(),
         as_root: args.as_root,
-        gpus: args.gpus,
+        cpus: args.cpus,
+        gpus: args.asked_gpus(),
     };
     checks.extend(windlass_worker::doctor_worker(&examined).into_iter().map(Check::from));
     Ok(checks)

@@ -1,6 +1,7 @@
 //! The state of an attempt while it waits and while it runs, as a keeper hands it to a newer program.
 
 use super::marks::Marks;
+use super::sizes::TaskSizes;
 use crate::keeper::env::Started;
 use crate::keeper::progress::Tail;
 use crate::keeper::session::TaskSession;
@@ -79,6 +80,8 @@ pub(super) struct Running {
     #[serde(default)]
     pub(super) riders: Vec<Rider>,
     pub(super) peak_bytes: u64,
+    #[serde(skip)]
+    pub(super) sizes: TaskSizes,
     /// Disk traffic of the processes that have ended.
     #[serde(default)]
     pub(super) disk_bytes: Option<u64>,
@@ -107,4 +110,21 @@ pub(super) struct Running {
 /// Default for the state of an older keeper, which had only tasks that were reported as started.
 fn yes() -> bool {
     true
+}
+
+/// Longest pause of all starts after one failed for a reason that passes.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A pause of all starts after one failed for a reason that passes.
+pub(super) struct Pause {
+    pub(super) until: Instant,
+    /// Whether the end of a task ends the pause: it frees open files, processes and memory, but no disk.
+    pub(super) ends_with_a_task: bool,
+}
+
+impl Pause {
+    pub(super) fn after(failure: &std::io::Error) -> Self {
+        let is_of_disk = matches!(failure.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
+        Pause { until: Instant::now() + PAUSE_MAX, ends_with_a_task: !is_of_disk }
+    }
 }

@@ -3,8 +3,10 @@
 //! failed for a reason that passes is tried again first. The keeper never waits for a process that is still
 //! between fork and its program.
 
+use super::attempt::Pause;
 use super::marks::Marks;
-use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting};
+use super::sizes::TaskSizes;
+use super::{Running, SAMPLE_LIMIT, Tasks, Waiting};
 use crate::clock::unix_ns;
 use crate::keeper::env::{Refused, Started, refuse, refuse_spawn};
 use crate::keeper::link::Link;
@@ -75,6 +77,7 @@ impl Tasks {
             nodes: waiting.nodes.clone(),
             riders: waiting.riders.clone(),
             peak_bytes: 0,
+            sizes: TaskSizes::default(),
             disk_bytes: None,
             tail: None,
             kept_from: [0; 2],
@@ -143,7 +146,7 @@ impl Tasks {
         }
         self.waiting.extend(running.retry.map(|waiting| *waiting));
         self.waiting.rotate_right(1);
-        self.no_space_until = Some(Instant::now() + SPACE_RETRY);
+        self.pause = Some(Pause::after(why));
     }
 }
 
