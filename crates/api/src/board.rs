@@ -13,6 +13,7 @@ use windlass_core::Time;
 use windlass_core::load::formula::{LOAD_NO_CORES, LoadSettings};
 use windlass_core::load::pressure::{DiskSpace, LoadReport, Pressure};
 use windlass_core::plan::placement;
+use windlass_core::resources::PLACES_SUFFIX;
 use windlass_core::score::policy::Breakdown;
 use windlass_core::worker as core;
 
@@ -56,7 +57,8 @@ pub struct ServerLoad {
     pub num_cpus: f64,
     /// Tasks that run there, prefetched tasks, and allocations of outside clients.
     pub jobs_assigned: usize,
-    /// The part of its cpus that is booked, from 0 to 1; null for a worker without cpus.
+    /// Cpus that its tasks and allocations ask for, as a part of those that it declares; null for a worker without cpus. A
+    /// compile asks for one. A build server takes a few more compiles than it has cpus, and may have more than 1.
     pub job_load: Option<f64>,
     /// Percent of the time in which some process waited for a cpu, mean of ten seconds; null is unknown.
     pub cpu_pressure: Option<f64>,
@@ -118,12 +120,12 @@ impl ServerLoad {
         let effective = worker.load_with(100, settings);
         let worker_blockers = placement::worker_blockers(worker).next().map(|why| why.to_string());
         let full = (worker.room().cpu == 0).then(|| "its cpus are all booked".to_owned());
-        let reason = worker_blockers.or(full);
+        let reason = worker_blockers.or_else(|| lacks_places(worker)).or(full);
         ServerLoad {
             server_id: worker.record.name.clone(),
             num_cpus: f64::from(worker.record.capacity.cpu) / 100.0,
             jobs_assigned: assigned(worker),
-            job_load: part(worker.booked.sum().cpu.into(), worker.record.capacity.cpu.into()),
+            job_load: part(asked_cpu(worker), worker.record.capacity.cpu.into()),
             cpu_pressure: cpu,
             memory_pressure: memory,
             io_pressure: io,
@@ -136,6 +138,25 @@ impl ServerLoad {
             reason,
         }
     }
+}
+
+/// Hundredths of a core that tasks and allocations ask for. Places that are counted by a named amount ask for a core each,
+/// and book a little less of it.
+fn asked_cpu(worker: &core::Worker) -> f64 {
+    let counted = worker.booked.places().values().filter(|amounts| !amounts.custom.is_empty());
+    let beyond = counted.map(|amounts| 100.0 - f64::from(amounts.cpu));
+    f64::from(worker.booked.sum().cpu) + beyond.sum::<f64>()
+}
+
+/// Why a worker that runs no tasks gives no place, where its places are counted.
+fn lacks_places(worker: &core::Worker) -> Option<String> {
+    let mut counted = worker.record.capacity.custom.iter().filter(|(name, _)| name.ends_with(PLACES_SUFFIX));
+    let (name, offered) = counted.next().filter(|_| worker.flags.class.is_exclusive)?;
+    if *offered == 0 {
+        return Some("it gives no places for a while, because it did not take jobs".to_owned());
+    }
+    let is_full = worker.free().custom.get(name).is_none_or(|left| *left == 0);
+    is_full.then(|| "its places are all taken".to_owned())
 }
 
 fn assigned(worker: &core::Worker) -> usize {

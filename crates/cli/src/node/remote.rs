@@ -157,12 +157,16 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
     let caches = args.caches.into_iter().chain(nix.as_ref().map(|_| NixMachine::store()));
     let caches: Vec<CacheDir> = caches.collect();
+    let mut has = nix.iter().fold(capacity(args.cpus, args.memory, args.gpus), |all, nix| nix.add_to(all));
+    if args.observe.is_some() {
+        has = windlass_gateway_sccache::with_places(has);
+    }
     let agent = AgentOptions {
         name: windlass_worker::name(&state, args.name, host).with_context(in_state)?,
         identity: windlass_worker::identity(&state).with_context(in_state)?,
         state: state.clone(),
         program: std::env::current_exe().context("cannot find this program")?,
-        capacity: nix.iter().fold(capacity(args.cpus, args.memory, args.gpus), |all, nix| nix.add_to(all)),
+        capacity: has,
         die_with_agent: false,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
         logs_bytes_max: args.logs_bytes_max,

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_core::load::formula::LoadSettings;
 use windlass_gateway_compass::{CompassGateway, CompassOptions};
 use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::{Options, SccacheGateway};
@@ -82,7 +83,7 @@ pub struct ServeOptions {
 
 /// A setting's path and its value. Other users of the machine see command lines, so an address with a password is
 /// refused.
-fn parse_set(text: &str) -> Result<(String, String), String> {
+pub fn parse_set(text: &str) -> Result<(String, String), String> {
     let (path, value) =
         text.split_once('=').ok_or("write SETTING=VALUE, such as load.max_cpu_pressure=70")?;
     if value.contains("://") && (value.contains('@') || value.contains("password=")) {
@@ -294,7 +295,7 @@ impl OwnServer {
             gateways.push(Arc::new(compass_gateway(&config.compass, &state)?));
         }
         if let Some(sccache) = &config.gateway.sccache {
-            gateways.push(Arc::new(sccache_gateway(sccache)?));
+            gateways.push(Arc::new(sccache_gateway(sccache, &config.load.settings())?));
         }
         let options = site.options(auth, windlass_server::Gateways::new(gateways));
         let serve = windlass_server::serve(site.listeners()?, handle.clone(), options);
@@ -359,8 +360,14 @@ fn compass_gateway(config: &CompassConfig, state: &Path) -> anyhow::Result<Compa
     Ok(CompassGateway::new(options)?)
 }
 
-fn sccache_gateway(settings: &SccacheConfig) -> anyhow::Result<SccacheGateway> {
+fn sccache_gateway(settings: &SccacheConfig, load: &LoadSettings) -> anyhow::Result<SccacheGateway> {
     let config = sccache_settings(&settings.config)?;
+    for name in config.scheduler.overruled_by(load) {
+        let path = settings.config.display();
+        tracing::warn!(
+            "{path}: {name} of [scheduler] has no effect, because load.{name} of this server holds"
+        );
+    }
     let options = Options {
         wait_max: Duration::from_secs_f64(settings.wait_s),
         check_address: settings.check_address,
