@@ -1,9 +1,10 @@
 //! `windlass gateway`: a server that is only the scheduler of another system.
 
+use crate::node::gateways::sccache_settings;
 use crate::node::life::stop_signal;
 use crate::node::log_level::start_logging;
 use crate::node::memory;
-use crate::node::serve::{self, ServeOptions, parse_set, sccache_settings};
+use crate::node::serve::{self, ServeOptions, parse_set};
 use crate::node::watchdog;
 use crate::ui::error::CliError;
 use crate::ui::message::message;

@@ -5,6 +5,7 @@ pub mod backup;
 pub mod browser;
 pub mod cookie;
 pub mod foreground;
+pub mod gateways;
 pub mod life;
 pub mod local;
 pub mod log_level;

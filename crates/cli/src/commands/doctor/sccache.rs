@@ -3,7 +3,7 @@
 use super::check::Check;
 use crate::client::context::Context;
 use crate::commands::gateway::SccacheArgs;
-use crate::node::serve::sccache_settings;
+use crate::node::gateways::sccache_settings;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
