@@ -543,7 +543,7 @@ pub const COMPASS_EDGES: [(&str, &[&str]); 23] = [
         "http",
         &[
             "access", "answer", "app", "boot", "caller", "files", "fill", "format", "lab", "max_run",
-            "number", "packages", "parcel", "record", "time", "view",
+            "number", "packages", "parcel", "paths", "record", "time", "view",
         ],
     ),
     ("gateway", &["app", "files", "http", "options", "paths"]),
