@@ -126,7 +126,7 @@ impl Scheduler {
         self.shared.clients.check(token, from).await
     }
 
-    /// Admits readers of loads and counts, which name machines and say how busy they are: whoever may be a client.
+    /// Admits readers of loads and counts, which name machines and say how busy they are: those that may be clients.
     pub(crate) async fn check_reader(
         &self,
         token: Result<&str, BadToken>,

@@ -63,7 +63,7 @@ pub(crate) fn place_amounts() -> Resources {
     amounts_of(PLACE_CPU_MIN)
 }
 
-/// What one compile holds of a build server of so many cores.
+/// What one compile holds of a build server with this number of cores.
 pub(crate) fn held_amounts(num_cpus: u32) -> Resources {
     amounts_of(slot_cpu(num_cpus.saturating_mul(100)))
 }

@@ -210,7 +210,7 @@ impl Site {
         loads["servers"][0].clone()
     }
 
-    /// A worker of Windlass with so many cores observes the build server from now on.
+    /// A worker of Windlass with this number of cores observes the build server from now on.
     async fn observe(&self, server: &BuildServer, cores: u32) {
         let id = self.handle.next_link();
         let one = |text: &str| BTreeSet::from([text.to_owned()]);
@@ -440,7 +440,7 @@ async fn work_divides_by_capacity() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loads_and_counts_are_read_at_the_scheduler_by_whoever_may_be_a_client() {
+async fn loads_and_counts_are_read_at_the_scheduler_by_those_that_may_be_clients() {
     let site = Site::open(Duration::from_millis(200)).await;
     let server = BuildServer::start(Mood::Ready).await;
     let load = ServerLoadMetrics { cpu_pressure_avg10: 45.5, ..ServerLoadMetrics::default() };

@@ -145,8 +145,8 @@ impl Events {
     }
 }
 
-/// Writes what happened to workers to the log. Whoever looks for the cause of a slow night reads it afterwards, so it does
-/// not depend on listeners.
+/// Writes what happened to workers to the log. An administrator reads it after a slow night, so it does not depend on
+/// listeners.
 fn log_workers(facts: &[Fact]) {
     for fact in facts {
         if let Fact::Worker { name, what, .. } = fact {
