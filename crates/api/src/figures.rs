@@ -286,6 +286,12 @@ pub struct WorkerSeries {
     pub io_pressure: Vec<Option<f64>>,
     /// The load by which workers are compared, at most 5.
     pub load: Vec<Option<f64>>,
+    /// What all links of its machine receive and send together, in Mbit/s, within a fortieth.
+    #[serde(default)]
+    pub network_mbit_s: Vec<Option<f64>>,
+    /// Whole percent in use of the file system of the cache directory that has least room.
+    #[serde(default)]
+    pub cache_used: Vec<Option<f64>>,
 }
 
 /// The outcomes of the attempts that ended in the last hours. The server remembers the last 20000.
