@@ -217,14 +217,38 @@ pub struct RuleSummary {
     pub max: f64,
 }
 
+/// The points of the worker that won a decision.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WinnerPoints {
+    /// Their sum.
+    pub total: f64,
+    /// The points of each rule.
+    pub rules: Vec<(String, f64)>,
+}
+
+impl WinnerPoints {
+    /// Those of a breakdown.
+    pub fn from_core(winner: &Breakdown) -> Self {
+        let rules = winner.rules.iter().map(|(rule, says)| ((*rule).to_owned(), says.value()));
+        WinnerPoints { total: winner.total, rules: rules.collect() }
+    }
+
+    /// Those of a decision, unless none of its candidates won.
+    pub fn of(decision: &BoardDecision) -> Option<Self> {
+        let winner = decision.candidates.iter().find(|candidate| candidate.won)?;
+        let rules = winner.rules.iter().map(|says| (says.rule.clone(), says.points));
+        Some(WinnerPoints { total: winner.score, rules: rules.collect() })
+    }
+}
+
 impl ScoringSummary {
-    /// Summarizes the winners' breakdowns.
-    pub fn of(winners: &[Breakdown]) -> Self {
+    /// Summarizes the points of winners.
+    pub fn of(winners: &[WinnerPoints]) -> Self {
         let scores: Vec<f64> = winners.iter().map(|winner| winner.total).collect();
         let spread = Spread::of(&scores);
         let mut rules: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for (rule, says) in winners.iter().flat_map(|winner| &winner.rules) {
-            rules.entry(rule).or_default().push(says.value());
+        for (rule, points) in winners.iter().flat_map(|winner| &winner.rules) {
+            rules.entry(rule).or_default().push(*points);
         }
         let rules = rules.into_iter().filter_map(|(rule, points)| {
             let Spread { min, max, avg } = Spread::of(&points)?;
@@ -429,10 +453,11 @@ mod tests {
     use super::*;
     use windlass_core::score::rule::Contribution;
 
-    fn winner(points: &[(&'static str, f64)]) -> Breakdown {
+    fn winner(points: &[(&'static str, f64)]) -> WinnerPoints {
         let rules: Vec<_> =
             points.iter().map(|(rule, value)| (*rule, Contribution::points(*value, "so"))).collect();
-        Breakdown { total: points.iter().map(|(_, value)| value).sum(), rules }
+        let total = points.iter().map(|(_, value)| value).sum();
+        WinnerPoints::from_core(&Breakdown { total, rules })
     }
 
     #[test]
@@ -444,7 +469,8 @@ mod tests {
 
     #[test]
     fn a_summary_counts_every_winner_once() {
-        let winners: Vec<Breakdown> = (0..=24).map(|n| winner(&[("a", 1.0), ("b", -f64::from(n))])).collect();
+        let winners: Vec<WinnerPoints> =
+            (0..=24).map(|n| winner(&[("a", 1.0), ("b", -f64::from(n))])).collect();
         let summary = ScoringSummary::of(&winners);
         assert_eq!(summary.sample_size, 25);
         assert_eq!(
@@ -458,6 +484,37 @@ mod tests {
         let rules: Vec<(&str, f64, f64, f64)> =
             summary.rules.iter().map(|rule| (&*rule.rule, rule.avg, rule.min, rule.max)).collect();
         assert_eq!(rules, [("b", -12.0, -24.0, 0.0), ("a", 1.0, 1.0, 1.0)]);
+    }
+
+    #[test]
+    fn the_winner_of_a_kept_decision_has_the_points_of_its_breakdown() {
+        let rule = RulePoints { rule: "a".to_owned(), points: 5.0, reason: String::new() };
+        let candidate = |id, won| BoardCandidate {
+            id,
+            name: format!("box{id}"),
+            score: 5.0 + id as f64,
+            load: 0.5,
+            won,
+            rules: vec![rule.clone()],
+        };
+        let mut decision = BoardDecision {
+            at: 1,
+            task: "7.0.0".to_owned(),
+            kind: None,
+            queue: None,
+            name: None,
+            job_name: None,
+            user: None,
+            job_id: 7,
+            policy: "resource-aware".to_owned(),
+            worker_id: Some(2),
+            winner: None,
+            candidates: vec![candidate(1, false), candidate(2, true)],
+        };
+        let expected = WinnerPoints { total: 7.0, rules: vec![("a".to_owned(), 5.0)] };
+        assert_eq!(WinnerPoints::of(&decision), Some(expected));
+        decision.candidates.pop();
+        assert_eq!(WinnerPoints::of(&decision), None);
     }
 
     #[test]
