@@ -359,8 +359,8 @@ fn check_types(fields: &Fields) -> Result<(), BadJob> {
         if !is_expected {
             return Err(BadJob::Type { field: name.clone(), expect });
         }
-        let inner = value.as_object().filter(|_| expect == HASHES).into_iter().flatten();
-        if let Some((key, _)) = inner.into_iter().find(|(_, inner)| !inner.is_null() && !inner.is_object()) {
+        let mut inner = value.as_object().filter(|_| expect == HASHES).into_iter().flatten();
+        if let Some((key, _)) = inner.find(|(_, inner)| !inner.is_null() && !inner.is_object()) {
             return Err(BadJob::Type { field: format!("{name}.{key}"), expect: "hash" });
         }
     }

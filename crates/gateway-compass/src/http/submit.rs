@@ -272,9 +272,10 @@ async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<Chosen
     };
     // The queue of another account is not a project's, even if it was set up.
     let project = !app.front.auth().knows_user(&named) && app.handle.query(set_up).await?;
-    Ok(match project {
-        true => Chosen::named(named),
-        false => Chosen::own(account, &named, "was not set up by 'windlass queue set'"),
+    Ok(if project {
+        Chosen::named(named)
+    } else {
+        Chosen::own(account, &named, "was not set up by 'windlass queue set'")
     })
 }
 
