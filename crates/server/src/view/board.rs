@@ -70,7 +70,7 @@ pub fn sampled_decisions(
     max: usize,
     placed: &PlacedSteps,
 ) -> (Vec<BoardDecision>, Time) {
-    let new = || engine.planner().decisions().take_while(|decision| decision.at > since);
+    let new = || engine.planner().decisions().take_while(move |decision| decision.at > since);
     let newest = new().next().map_or(since, |decision| decision.at);
     let every = new().count().div_ceil(max).max(1);
     let mut sample: Vec<BoardDecision> =
