@@ -16,7 +16,6 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use windlass_api::{Address, Addresses};
-use windlass_core::Resources;
 use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, FOR_QUEUE, SERVES};
 use windlass_worker::{
     AgentOptions, CacheDir, Hidden, MeasureCore, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote,
@@ -102,13 +101,6 @@ impl StartArgs {
         }
     }
 
-    /// What the worker has: what it may use of the machine, and room for the builds and compiles of other systems.
-    fn capacity(&self, nix: Option<&NixMachine>) -> Resources {
-        let own = capacity(self.cpus, self.memory, self.gpus);
-        let own = nix.iter().fold(own, |all, nix| nix.add_to(all));
-        if self.observe.is_some() { windlass_gateway_sccache::with_places(own) } else { own }
-    }
-
     /// The attributes of a worker that serves some queues alone, or clients of other systems.
     fn serves(&self, nix: Option<&NixMachine>) -> Attributes {
         let one = |text: &str| [text.to_owned()].into();
@@ -156,7 +148,6 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
     let host = attributes.get("host").and_then(|names| names.first().cloned());
     let nix = args.nix.as_deref().map(|uri| NixMachine::detect(uri, host.as_deref())).transpose()?;
     attributes.extend(args.serves(nix.as_ref()));
-    let own = args.capacity(nix.as_ref());
     if !args.map_user.is_empty() {
         // The directory has the sessions of job templates, which belong to the users of their tasks.
         let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
@@ -171,7 +162,7 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         identity: windlass_worker::identity(&state).with_context(in_state)?,
         state: state.clone(),
         program: std::env::current_exe().context("cannot find this program")?,
-        capacity: own,
+        capacity: nix.iter().fold(capacity(args.cpus, args.memory, args.gpus), |all, nix| nix.add_to(all)),
         die_with_agent: false,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
         logs_bytes_max: args.logs_bytes_max,
@@ -196,8 +187,16 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
     let stop = stop_signal().context("cannot install the signal handlers")?;
     watchdog::ready();
     tokio::spawn(watchdog::watch_runtime());
-    let options = RemoteOptions { servers, users, agent };
+    let options = RemoteOptions { servers, users, agent: observing(agent, args.observe) };
     Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
+}
+
+/// The same worker, with places for the compiles of the build server that it observes.
+fn observing(mut agent: AgentOptions, server: Option<std::net::SocketAddr>) -> AgentOptions {
+    if server.is_some() {
+        agent.capacity = windlass_gateway_sccache::with_places(agent.capacity);
+    }
+    agent
 }
 
 /// Said where the tasks of several people have the rights of one user.
