@@ -13,6 +13,7 @@ use windlass_core::Time;
 use windlass_core::load::formula::{LOAD_NO_CORES, LoadSettings};
 use windlass_core::load::pressure::{DiskSpace, LoadReport, Pressure};
 use windlass_core::plan::placement;
+use windlass_core::resources::PLACES_SUFFIX;
 use windlass_core::score::policy::Breakdown;
 use windlass_core::worker as core;
 
@@ -56,7 +57,8 @@ pub struct ServerLoad {
     pub num_cpus: f64,
     /// Tasks that run there, prefetched tasks, and allocations of outside clients.
     pub jobs_assigned: usize,
-    /// The part of its cpus that is booked, from 0 to 1; null for a worker without cpus.
+    /// Cpus that its tasks and allocations ask for, as a part of those that it declares; null for a worker without cpus. A
+    /// compile asks for one. A build server takes a few more compiles than it has cpus, and may have more than 1.
     pub job_load: Option<f64>,
     /// Percent of the time in which some process waited for a cpu, mean of ten seconds; null is unknown.
     pub cpu_pressure: Option<f64>,
@@ -118,12 +120,12 @@ impl ServerLoad {
         let effective = worker.load_with(100, settings);
         let worker_blockers = placement::worker_blockers(worker).next().map(|why| why.to_string());
         let full = (worker.room().cpu == 0).then(|| "its cpus are all booked".to_owned());
-        let reason = worker_blockers.or(full);
+        let reason = worker_blockers.or_else(|| lacks_places(worker)).or(full);
         ServerLoad {
             server_id: worker.record.name.clone(),
             num_cpus: f64::from(worker.record.capacity.cpu) / 100.0,
             jobs_assigned: assigned(worker),
-            job_load: part(worker.booked.sum().cpu.into(), worker.record.capacity.cpu.into()),
+            job_load: part(asked_cpu(worker), worker.record.capacity.cpu.into()),
             cpu_pressure: cpu,
             memory_pressure: memory,
             io_pressure: io,
@@ -136,6 +138,25 @@ impl ServerLoad {
             reason,
         }
     }
+}
+
+/// Hundredths of a core that tasks and allocations ask for. Places that are counted by a named amount ask for a core each,
+/// and book a little less of it.
+fn asked_cpu(worker: &core::Worker) -> f64 {
+    let counted = worker.booked.places().values().filter(|amounts| !amounts.custom.is_empty());
+    let beyond = counted.map(|amounts| 100.0 - f64::from(amounts.cpu));
+    f64::from(worker.booked.sum().cpu) + beyond.sum::<f64>()
+}
+
+/// Why a worker that runs no tasks gives no place, where its places are counted.
+fn lacks_places(worker: &core::Worker) -> Option<String> {
+    let mut counted = worker.record.capacity.custom.iter().filter(|(name, _)| name.ends_with(PLACES_SUFFIX));
+    let (name, offered) = counted.next().filter(|_| worker.flags.class.is_exclusive)?;
+    if *offered == 0 {
+        return Some("it gives no places for a while, because it did not take jobs".to_owned());
+    }
+    let is_full = worker.free().custom.get(name).is_none_or(|left| *left == 0);
+    is_full.then(|| "its places are all taken".to_owned())
 }
 
 fn assigned(worker: &core::Worker) -> usize {
@@ -196,14 +217,38 @@ pub struct RuleSummary {
     pub max: f64,
 }
 
+/// The points of the worker that won a decision.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WinnerPoints {
+    /// Their sum.
+    pub total: f64,
+    /// The points of each rule.
+    pub rules: Vec<(String, f64)>,
+}
+
+impl WinnerPoints {
+    /// Those of a breakdown.
+    pub fn from_core(winner: &Breakdown) -> Self {
+        let rules = winner.rules.iter().map(|(rule, says)| ((*rule).to_owned(), says.value()));
+        WinnerPoints { total: winner.total, rules: rules.collect() }
+    }
+
+    /// Those of a decision, unless none of its candidates won.
+    pub fn of(decision: &BoardDecision) -> Option<Self> {
+        let winner = decision.candidates.iter().find(|candidate| candidate.won)?;
+        let rules = winner.rules.iter().map(|says| (says.rule.clone(), says.points));
+        Some(WinnerPoints { total: winner.score, rules: rules.collect() })
+    }
+}
+
 impl ScoringSummary {
-    /// Summarizes the winners' breakdowns.
-    pub fn of(winners: &[Breakdown]) -> Self {
+    /// Summarizes the points of winners.
+    pub fn of(winners: &[WinnerPoints]) -> Self {
         let scores: Vec<f64> = winners.iter().map(|winner| winner.total).collect();
         let spread = Spread::of(&scores);
         let mut rules: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for (rule, says) in winners.iter().flat_map(|winner| &winner.rules) {
-            rules.entry(rule).or_default().push(says.value());
+        for (rule, points) in winners.iter().flat_map(|winner| &winner.rules) {
+            rules.entry(rule).or_default().push(*points);
         }
         let rules = rules.into_iter().filter_map(|(rule, points)| {
             let Spread { min, max, avg } = Spread::of(&points)?;
@@ -408,10 +453,11 @@ mod tests {
     use super::*;
     use windlass_core::score::rule::Contribution;
 
-    fn winner(points: &[(&'static str, f64)]) -> Breakdown {
+    fn winner(points: &[(&'static str, f64)]) -> WinnerPoints {
         let rules: Vec<_> =
             points.iter().map(|(rule, value)| (*rule, Contribution::points(*value, "so"))).collect();
-        Breakdown { total: points.iter().map(|(_, value)| value).sum(), rules }
+        let total = points.iter().map(|(_, value)| value).sum();
+        WinnerPoints::from_core(&Breakdown { total, rules })
     }
 
     #[test]
@@ -423,7 +469,8 @@ mod tests {
 
     #[test]
     fn a_summary_counts_every_winner_once() {
-        let winners: Vec<Breakdown> = (0..=24).map(|n| winner(&[("a", 1.0), ("b", -f64::from(n))])).collect();
+        let winners: Vec<WinnerPoints> =
+            (0..=24).map(|n| winner(&[("a", 1.0), ("b", -f64::from(n))])).collect();
         let summary = ScoringSummary::of(&winners);
         assert_eq!(summary.sample_size, 25);
         assert_eq!(
@@ -437,6 +484,37 @@ mod tests {
         let rules: Vec<(&str, f64, f64, f64)> =
             summary.rules.iter().map(|rule| (&*rule.rule, rule.avg, rule.min, rule.max)).collect();
         assert_eq!(rules, [("b", -12.0, -24.0, 0.0), ("a", 1.0, 1.0, 1.0)]);
+    }
+
+    #[test]
+    fn the_winner_of_a_kept_decision_has_the_points_of_its_breakdown() {
+        let rule = RulePoints { rule: "a".to_owned(), points: 5.0, reason: String::new() };
+        let candidate = |id, won| BoardCandidate {
+            id,
+            name: format!("box{id}"),
+            score: 5.0 + id as f64,
+            load: 0.5,
+            won,
+            rules: vec![rule.clone()],
+        };
+        let mut decision = BoardDecision {
+            at: 1,
+            task: "7.0.0".to_owned(),
+            kind: None,
+            queue: None,
+            name: None,
+            job_name: None,
+            user: None,
+            job_id: 7,
+            policy: "resource-aware".to_owned(),
+            worker_id: Some(2),
+            winner: None,
+            candidates: vec![candidate(1, false), candidate(2, true)],
+        };
+        let expected = WinnerPoints { total: 7.0, rules: vec![("a".to_owned(), 5.0)] };
+        assert_eq!(WinnerPoints::of(&decision), Some(expected));
+        decision.candidates.pop();
+        assert_eq!(WinnerPoints::of(&decision), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use crate::job::Counts;
 use crate::word::WhyWord;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// The farm at a glance. It is at most a second old.
@@ -167,6 +168,37 @@ pub struct SchedulerFigures {
     pub left_out: usize,
     /// Cpus that are idle while work waits, because nothing that waits fits there.
     pub stranded_cores: f64,
+    /// What scoring rules see of the farm; absent where the server does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<InstanceFigures>,
+}
+
+/// What scoring rules see of the farm.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct InstanceFigures {
+    /// Workers that take work.
+    pub total_workers: u32,
+    /// Workers that take work and run nothing.
+    pub idle_workers: u32,
+    /// Tasks that are booked or run.
+    pub active_tasks: u32,
+    /// Tasks that could start.
+    pub pending_tasks: u32,
+    /// Mean speed of a core of the workers; 1000 is the reference core. Null is unknown.
+    pub core_score: Option<f64>,
+    /// Means of what was measured of tasks, by name.
+    pub means: BTreeMap<String, WindowMeans>,
+}
+
+/// Means of one quantity; null where nothing was measured in that time. `completed` is a count in each.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct WindowMeans {
+    /// Over the last five minutes.
+    pub w5m: Option<f64>,
+    /// Over the last hour.
+    pub w1h: Option<f64>,
+    /// Over the last 24 hours.
+    pub w24h: Option<f64>,
 }
 
 /// Leases of workers, which their heartbeats renew.
@@ -254,6 +286,12 @@ pub struct WorkerSeries {
     pub io_pressure: Vec<Option<f64>>,
     /// The load by which workers are compared, at most 5.
     pub load: Vec<Option<f64>>,
+    /// What all links of its machine receive and send together, in Mbit/s, within a fortieth.
+    #[serde(default)]
+    pub network_mbit_s: Vec<Option<f64>>,
+    /// Whole percent in use of the file system of the cache directory that has least room.
+    #[serde(default)]
+    pub cache_used: Vec<Option<f64>>,
 }
 
 /// The outcomes of the attempts that ended in the last hours. The server remembers the last 20000.

@@ -126,7 +126,7 @@ fn a_running_task_is_expected_to_take_as_long_as_those_of_its_step_before_it() {
 }
 
 #[test]
-fn series_outlive_the_server() {
+fn series_and_decisions_outlive_the_server() {
     let mut farm = Farm::with_server(&["--cpus", "2", "--name", "box"]);
     farm.ok(&["submit", "--array", "1-3", "--", "sleep", "1000"]);
     // The farm is looked at in the middle of each step of ten seconds.
@@ -140,6 +140,12 @@ fn series_outlive_the_server() {
     assert!(is_running(&series["queues"][0]["busy_cpus"]), "{series}");
     assert_eq!(ask(&farm, "GET /api/v1/board/series?span=week", "").0, 400);
     assert_eq!(ask(&farm, "GET /api/v1/workers/nobody/series", "").0, 404);
+    // The third task may have been sent ahead.
+    let are_placed = |shown: &Value| {
+        let decisions = shown["message"].as_array().unwrap();
+        ["1.0", "1.1"].iter().all(|task| decisions.iter().any(|decision| decision["task"] == *task))
+    };
+    assert!(are_placed(&get(&farm, "/api/v1/board/jobs/decisions")));
 
     farm.ok(&["server", "stop"]);
     farm.kill_server();
@@ -149,6 +155,12 @@ fn series_outlive_the_server() {
     let series = until(&farm, "/api/v1/board/series", |shown| has_run(&shown["running"]));
     assert!(has_run(&series["queues"][0]["busy_cpus"]), "{series}");
     assert!(has_run(&get(&farm, "/api/v1/workers/box/series")["busy_cpus"]));
+    let decisions = until(&farm, "/api/v1/board/jobs/decisions", are_placed);
+    let oldest = &decisions["message"].as_array().unwrap().last().unwrap()["at"];
+    let older = get(&farm, &format!("/api/v1/board/jobs/decisions?before={oldest}"));
+    assert_eq!(older["message"], json!([]));
+    let summary = get(&farm, "/api/v1/board/scoring/summary");
+    assert!(summary["message"]["sample_size"].as_u64().unwrap() >= 2, "{summary}");
 }
 
 #[test]

@@ -4,6 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// The end of the names of amounts of which a worker has one for each place that it gives to the clients of a system, such
+/// as `sccache_places`. The system's gateway gives fewer where compiles fail or are slow.
+pub const PLACES_SUFFIX: &str = "_places";
+
 /// Amounts. Shapes: `cpu` in hundredths of a core, memory in bytes, gpus in pieces, everything else
 /// in whatever unit the farm gave the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -103,6 +107,11 @@ impl Resources {
 }
 
 impl Short {
+    /// True of places where a gateway gives none for a while.
+    pub fn is_closed(&self) -> bool {
+        self.have == 0 && self.resource.ends_with(PLACES_SUFFIX)
+    }
+
     /// What is asked for.
     pub fn asked(&self) -> u64 {
         self.need.saturating_sub(self.learned)

@@ -11,7 +11,7 @@ use windlass_core::plan::PlanSettings;
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
 use windlass_core::tags::{EXCLUSIVE, Need, SERVES};
 use windlass_core::time::NS_PER_S;
-use windlass_core::{RequestId, WorkerId};
+use windlass_core::{RequestId, Resources, WorkerId};
 
 fn ask(farm: &mut Farm, place: PlaceRequest) -> RequestId {
     let request = farm.ask(|request| Event::Alloc { request, place: Box::new(place) });
@@ -208,6 +208,33 @@ fn giver(farm: &mut Farm, name: &str) {
 fn served(client: &str, wait_s: u64) -> PlaceRequest {
     let needs = vec![Need { key: SERVES.to_owned(), any_of: ["sccache".to_owned()].into() }];
     PlaceRequest { needs, wait_max_ms: wait_s * 1_000, ..place(client) }
+}
+
+#[test]
+fn a_slot_takes_its_part_of_the_cores_and_there_are_as_many_as_are_offered() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(8)]);
+    let worker = WorkerId(1);
+    let name = || "sccache_places".to_owned();
+    let offer = |count| Event::OfferPlaces { worker, name: name(), count };
+    let amounts = Resources { custom: [(name(), 1)].into(), ..Resources::new(50, 0) };
+    let slot = PlaceRequest { amounts, is_slot: true, wait_max_ms: 3_600_000, ..place("ann") };
+    let before = ask(&mut farm, slot.clone());
+    assert_eq!(farm.replies[&before], Reply::NoPlace(NoPlace::NoWorkers), "none is offered");
+    farm.tell(offer(10));
+    let asked: Vec<RequestId> = (0..12).map(|_| ask(&mut farm, slot.clone())).collect();
+    assert_eq!(given(&farm), asked[..10]);
+    assert_eq!(farm.engine.workers().get(worker).unwrap().booked.sum().cpu, 800, "all cores are held");
+    // The build server is slow: the places that are held stay, and no other is given.
+    farm.tell(offer(9));
+    free(&mut farm, asked[0]);
+    assert_eq!(given(&farm).len(), 10);
+    farm.tell(offer(10));
+    assert_eq!(given(&farm).len(), 11);
+    farm.tell(offer(0));
+    free(&mut farm, asked[1]);
+    let why = explain::waiting_place(&farm.engine, "ann").unwrap();
+    assert_eq!((given(&farm).len(), why.reason), (11, Reason::FitsNowhere));
+    assert!(farm.engine.check().is_ok());
 }
 
 #[test]

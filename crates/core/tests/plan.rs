@@ -10,6 +10,7 @@ use windlass_core::job::{Hints, QueuedStep};
 use windlass_core::plan::{self, Booking, HeldAmounts, PlanSettings, Planner, RunningTask, StepFacts, Work};
 use windlass_core::plan::{ReservationSettings, placement};
 use windlass_core::queues::{Charge, QueueRecord, RoundFilter, TurnSettings};
+use windlass_core::score::windows::Metric;
 use windlass_core::tags::Attributes;
 use windlass_core::time::NS_PER_S;
 use windlass_core::worker::{Worker, WorkerRecord, WorkerState};
@@ -218,6 +219,24 @@ impl Work for Frames {
         out.push(*booking);
         1
     }
+}
+
+#[test]
+fn means_are_computed_as_often_as_the_settings_say() {
+    let mut plan = Planner::new(PlanSettings { means_ns: 5 * NS_PER_S, ..PlanSettings::default() });
+    let at = |seconds: u64| Time(1_000 * NS_PER_S).after(seconds * NS_PER_S);
+    plan.set_now(at(0));
+    assert!(plan.refresh_statistics(), "the first time");
+    plan.record(Metric::WaitS, 10.0);
+    plan.set_now(at(4));
+    assert!(!plan.refresh_statistics());
+    assert_eq!(plan.instance().windows[Metric::WaitS].w5m, None);
+    plan.set_now(at(5));
+    assert!(!plan.refresh_statistics(), "other work of half a minute is not due");
+    assert_eq!(plan.instance().windows[Metric::WaitS].w5m, Some(10.0));
+    plan.set_now(at(30));
+    assert!(plan.refresh_statistics());
+    assert_eq!(plan.means(at(400))[Metric::WaitS].w5m, None, "it was long ago");
 }
 
 fn by_task() -> PlanSettings {

@@ -15,10 +15,57 @@ const PATHS: [&str; 9] = [
     "/job_initrd_tmpfs/",
 ];
 
+const UPDATE: &str = "POST /scheduler/v1/jobs/ID/update?job_stage=…";
+const CANCEL: &str = "POST /scheduler/v1/jobs/ID/cancel";
+const RENEW: &str = "POST /scheduler/v1/jobs/ID/update?renew_seconds=…";
+const SHOW: &str = "GET /scheduler/v1/jobs/ID";
+const HOST: &str = "GET /scheduler/v1/hosts/HOST";
+const REGISTER: &str = "POST /scheduler/v1/hosts/HOST";
+const PROVIDE: &str = "the WebSocket /scheduler/v1/vm-container-provider/HOST";
+const WATCH: &str = "the WebSocket /scheduler/v1/client";
+
+/// Paths of the clients of 2022 and before, as the router has them, and what is asked today instead.
+pub(crate) const MOVED: [(&str, &str); 27] = [
+    ("/cancel_jobs", CANCEL),
+    ("/scheduler/cancel-jobs", CANCEL),
+    ("/scheduler/submit-job", "POST /scheduler/v1/jobs/submit"),
+    ("/scheduler/stop-job/{job}", "POST /scheduler/v1/jobs/ID/terminate"),
+    ("/scheduler/wait-jobs", "POST /scheduler/v1/jobs/wait"),
+    ("/renew_deadline", RENEW),
+    ("/scheduler/renew-deadline", RENEW),
+    ("/get_deadline", SHOW),
+    ("/scheduler/get-deadline", SHOW),
+    ("/get_testbox", HOST),
+    ("/scheduler/get-testbox", HOST),
+    ("/register-host", REGISTER),
+    ("/set_host_mac", REGISTER),
+    ("/del_host_mac", REGISTER),
+    ("/set_host2queues", REGISTER),
+    ("/heart-beat", PROVIDE),
+    ("/ws/{*boot}", PROVIDE),
+    ("/scheduler/ws/{*boot}", PROVIDE),
+    ("/scheduler/vm-container-provider/{host}", PROVIDE),
+    ("/scheduler/client", WATCH),
+    ("/filter", WATCH),
+    ("/report_event", UPDATE),
+    ("/scheduler/report-event", UPDATE),
+    ("/~lkp/cgi-bin/{*report}", UPDATE),
+    ("/scheduler/lkp/{*report}", UPDATE),
+    ("/data_api/{*query}", "GET /scheduler/v1/dashboard/jobs/pending or running"),
+    ("/scheduler/job-initrd-tmpfs/{job}/{file}", "GET /srv/scheduler/pending-jobs/ID/job.cgz"),
+];
+
 /// True for paths whose handlers check the caller themselves. A client may show its token in the body, and anybody may
-/// ask whether the scheduler runs.
+/// ask whether the scheduler runs, and where an older path has gone.
 pub(crate) fn is_open(path: &str) -> bool {
-    path == "/" || PATHS.iter().any(|start| path.starts_with(start))
+    path == "/" || PATHS.iter().any(|start| path.starts_with(start)) || is_moved(path)
+}
+
+fn is_moved(path: &str) -> bool {
+    MOVED.iter().any(|(pattern, _)| match pattern.split_once('{') {
+        Some((start, _)) => path.starts_with(start),
+        None => path == *pattern,
+    })
 }
 
 /// True if a token may come as a password, because boot loaders and browsers can show no other. Requests there change
@@ -87,6 +134,16 @@ mod tests {
         ];
         for (start, token) in cases {
             assert_eq!(token_in(start), token, "{:?}", String::from_utf8_lossy(start));
+        }
+    }
+
+    #[test]
+    fn older_paths_are_the_gateway_s_and_their_neighbours_are_not() {
+        for path in ["/cancel_jobs", "/~lkp/cgi-bin/lkp-post-run", "/scheduler/stop-job/7", "/filter"] {
+            assert!(is_open(path), "{path}");
+        }
+        for path in ["/cancel_jobs/1", "/filters", "/scheduler", "/~lkp/x", "/api/v1/jobs"] {
+            assert!(!is_open(path), "{path}");
         }
     }
 

@@ -72,6 +72,39 @@ fn a_job_may_run_as_long_as_it_says_or_as_its_run_takes() {
 }
 
 #[test]
+fn a_machine_is_borrowed_for_thirty_days_whatever_limit_the_client_adds() {
+    const DAY: u64 = 86_400;
+    let borrow = |mut more: Value| {
+        more["ssh_pub_key"] = "ssh-rsa x".into();
+        CompassJob::parse(fields(more)).map(|job| job.timeout_s)
+    };
+    // As the client submits jobs/borrow-30d.yaml: with a limit of twice the run time.
+    let thirty = 30 * DAY + 30 * DAY / 8 + (30 * DAY).isqrt();
+    let stock = json!({"runtime": "30d", "timeout": "60d", "pp": {"sleep": {"runtime": "30d"}}});
+    assert_eq!(borrow(stock), Ok(thirty));
+    assert_eq!(borrow(json!({"runtime": "30d"})), Ok(thirty));
+    assert_eq!(borrow(json!({"timeout": "30d"})), Ok(30 * DAY));
+    assert_eq!(borrow(json!({"runtime": "2d", "timeout": "3h"})), Ok(3 * 3_600));
+    for more in [
+        json!({"runtime": "31d", "timeout": "1d"}),
+        json!({"timeout": "31d"}),
+        json!({"pp": {"sleep": {"runtime": "31d"}}}),
+    ] {
+        let why = borrow(more.clone()).unwrap_err().to_string();
+        assert!(why.contains("30 days"), "{more}: {why}");
+    }
+}
+
+#[test]
+fn packages_that_nobody_built_are_refused_by_name() {
+    let ss = json!({"linux": {"config": "defconfig"}});
+    let why = CompassJob::parse(fields(json!({"ss": ss}))).unwrap_err().to_string();
+    assert!(why.contains("ss: is not supported") && why.contains("build linux"), "{why}");
+    parse(json!({"ss": ss, "need_file_store": ["ss/pkgbuild/linux/x/vmlinuz"]}));
+    parse(json!({"ss": {}}));
+}
+
+#[test]
 fn secrets_of_the_user_are_not_stored_and_the_rest_stays() {
     let odd = json!({"x": [1, null, {"y": 1.5}], "secrets": {"k": "v"}, "job_health": "fail", "stats": {}});
     let job = parse(odd);

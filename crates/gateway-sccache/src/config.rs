@@ -4,6 +4,7 @@
 
 use serde::Deserialize;
 use std::net::SocketAddr;
+use windlass_core::load::formula::LoadSettings;
 
 /// The settings of a scheduler.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -15,6 +16,51 @@ pub struct SchedulerConfig {
     pub client_auth: ClientAuth,
     /// The authentication of build servers.
     pub server_auth: ServerAuth,
+    /// What the load of build servers does. Stock schedulers do not know the table.
+    #[serde(default)]
+    pub scheduler: LoadThresholds,
+}
+
+/// The table `[scheduler]`: pressures from which a build server gets no compiles, in percent, and how much full pressure
+/// adds to its load, as a multiple of it. What is absent is as the server has it.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoadThresholds {
+    pub max_cpu_pressure: Option<f64>,
+    pub max_memory_pressure: Option<f64>,
+    pub max_io_pressure: Option<f64>,
+    pub cpu_pressure_weight: Option<f64>,
+    pub memory_pressure_weight: Option<f64>,
+    pub io_pressure_weight: Option<f64>,
+}
+
+impl LoadThresholds {
+    /// The values that are there, by their names, which are those of the server's settings `load.NAME`.
+    pub fn entries(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let all = [
+            ("max_cpu_pressure", self.max_cpu_pressure),
+            ("max_memory_pressure", self.max_memory_pressure),
+            ("max_io_pressure", self.max_io_pressure),
+            ("cpu_pressure_weight", self.cpu_pressure_weight),
+            ("memory_pressure_weight", self.memory_pressure_weight),
+            ("io_pressure_weight", self.io_pressure_weight),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    /// The names of those that say something else than what is in force.
+    pub fn overruled_by(&self, load: &LoadSettings) -> Vec<&'static str> {
+        let in_force = LoadThresholds {
+            max_cpu_pressure: Some(load.max_cpu_pressure),
+            max_memory_pressure: Some(load.max_memory_pressure),
+            max_io_pressure: Some(load.max_io_pressure),
+            cpu_pressure_weight: Some(load.cpu_pressure_weight),
+            memory_pressure_weight: Some(load.memory_pressure_weight),
+            io_pressure_weight: Some(load.io_pressure_weight),
+        };
+        let same = |(name, value): (&str, f64)| in_force.entries().any(|entry| entry == (name, value));
+        self.entries().filter(|entry| !same(*entry)).map(|(name, _)| name).collect()
+    }
 }
 
 /// The authentication of clients.
@@ -140,6 +186,30 @@ mod tests {
             );
             SchedulerConfig::parse(&text, true).unwrap();
         }
+    }
+
+    #[test]
+    fn the_table_of_thresholds_is_read_and_compared_with_what_holds() {
+        let text = r#"
+            public_addr = "127.0.0.1:10600"
+            client_auth = { type = "DANGEROUSLY_INSECURE" }
+            server_auth = { type = "DANGEROUSLY_INSECURE" }
+            [scheduler]
+            max_cpu_pressure = 80.0
+            max_memory_pressure = 50
+            max_io_pressure = 75.0
+            cpu_pressure_weight = 2.0
+            memory_pressure_weight = 1.5
+            io_pressure_weight = 1.2
+        "#;
+        let thresholds = SchedulerConfig::parse(text, false).unwrap().scheduler;
+        assert_eq!(thresholds.entries().count(), 6);
+        let load = LoadSettings::DEFAULT;
+        assert_eq!(thresholds.overruled_by(&load), ["memory_pressure_weight", "io_pressure_weight"]);
+        let load = LoadSettings { memory_pressure_weight: 1.5, io_pressure_weight: 1.2, ..load };
+        assert!(thresholds.overruled_by(&load).is_empty());
+        let error = SchedulerConfig::parse(&text.replace("max_io_pressure", "max_oi"), false).unwrap_err();
+        assert!(error.to_string().contains("unknown field `max_oi`"), "{error}");
     }
 
     #[test]

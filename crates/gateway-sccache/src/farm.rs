@@ -1,13 +1,17 @@
 //! The scheduler's state of build servers and their jobs. Pure: time is an argument, and methods return the changes on
 //! which the caller has to act.
 
-use crate::wire::{AssignJobResult, Heartbeat, JobId, JobState, SchedulerStatus, ServerId, ServerNonce};
+use crate::wire::{
+    AssignJobResult, Heartbeat, JobId, JobState, SchedulerStatus, ServerId, ServerLoadMetrics, ServerNonce,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use windlass_core::cache_keys::RecentKeys;
 
 /// The time without a heartbeat after which a build server is gone. Stock servers send one every 30 seconds.
 pub const SILENCE_MAX: Duration = Duration::from_secs(90);
+/// How long the load in a heartbeat counts: until the next one, and half as long again where that is late.
+const LOAD_MAX: Duration = Duration::from_secs(45);
 /// How long a job may wait for its toolchain to be sent, and for its toolchain to arrive.
 pub const UPLOAD_MAX: Duration = Duration::from_secs(300);
 /// How long a job may wait for its client after its toolchain has arrived.
@@ -54,6 +58,8 @@ pub struct Server {
     /// The time of the last heartbeat.
     seen: Uptime,
     jobs: BTreeSet<JobId>,
+    /// The load in that heartbeat, where it has one.
+    load: Option<ServerLoadMetrics>,
     /// Bounded, because clients name them. The build server itself drops old ones.
     toolchains: RecentKeys,
     record: Record,
@@ -247,14 +253,38 @@ impl Farm {
             }
         }
         lost.iter().for_each(|job| _ = self.jobs.remove(job));
-        let server =
-            Server { nonce, jwt_key, num_cpus, cert_digest, cert_pem, seen: now, jobs, toolchains, record };
+        let server = Server {
+            nonce,
+            jwt_key,
+            num_cpus,
+            cert_digest,
+            cert_pem,
+            seen: now,
+            jobs,
+            load: None,
+            toolchains,
+            record,
+        };
         self.servers.insert(id, server);
         for (job, (state, since)) in self.early.remove(&id).unwrap_or_default() {
             let job_now = Job { server: id, state: Some(state), toolchain: None, since, uploads: true };
             self.insert(job, job_now);
         }
         Ok(Heard { is_new, lost, is_changed })
+    }
+
+    /// Notes the load in a build server's last heartbeat; `None` where it says nothing of it.
+    pub fn note_load(&mut self, id: ServerId, load: Option<ServerLoadMetrics>) {
+        if let Some(server) = self.servers.get_mut(&id) {
+            server.load = load;
+        }
+    }
+
+    /// The loads in heartbeats that are not too old.
+    pub fn loads(&self, now: Uptime) -> impl Iterator<Item = (ServerId, ServerLoadMetrics)> + '_ {
+        let recent =
+            self.servers.iter().filter(move |(_, server)| now.saturating_sub(server.seen) <= LOAD_MAX);
+        recent.filter_map(|(id, server)| Some((*id, server.load?)))
     }
 
     /// Drops build servers that were silent for too long, and returns them with their jobs.
@@ -608,6 +638,17 @@ mod tests {
             farm.toolchains_of(id(1)).any(|known| known == last)
                 && farm.server(id(1)).unwrap().jobs.len() == 1
         );
+    }
+
+    #[test]
+    fn a_load_counts_until_the_next_heartbeat_is_late() {
+        let mut farm = farm(READY);
+        let load = ServerLoadMetrics { memory_pressure_avg10: 95.0, ..ServerLoadMetrics::default() };
+        farm.note_load(id(1), Some(load));
+        assert_eq!(farm.loads(s(45)).collect::<Vec<_>>(), [(id(1), load)]);
+        assert_eq!(farm.loads(s(46)).count(), 0);
+        farm.hear(id(1), beat(7, 2), s(50)).unwrap();
+        assert_eq!(farm.loads(s(50)).count(), 0, "the next one says nothing of it");
     }
 
     #[test]

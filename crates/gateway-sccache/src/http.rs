@@ -1,4 +1,4 @@
-//! The five paths of a scheduler, over plain HTTP like those of stock schedulers. A proxy adds TLS.
+//! The five paths of a scheduler, over plain HTTP like those of stock schedulers, and two for monitoring. A proxy adds TLS.
 
 use crate::issuer::NotLetIn;
 use crate::scheduler::Scheduler;
@@ -19,8 +19,12 @@ use tokio::net::TcpListener;
 use windlass_server::auth::Peer;
 use windlass_server::{PortLimits, serve_port};
 
-/// The beginning of all paths.
+/// The beginning of all paths but one.
 const PREFIX: &str = "/api/v1/scheduler/";
+/// The path of the counts, where monitoring looks for them.
+const METRICS: &str = "/metrics";
+/// The format of the counts.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The limits of the port. Stock clients open a connection for each request, and it lasts while a client waits for a
 /// place.
 const LIMITS: PortLimits = PortLimits {
@@ -95,6 +99,9 @@ pub async fn answer(scheduler: &Scheduler, peer: SocketAddr, request: Request<Bo
     let as_json = accepts_json(request.headers());
     let answered = match path.strip_prefix(PREFIX) {
         Some(path) => route(scheduler, peer, path, method.clone(), request, as_json).await,
+        None if method == Method::GET && path == METRICS => {
+            metrics(scheduler, peer, request.headers()).await.map(Some)
+        }
         None => Ok(None),
     };
     match answered {
@@ -134,6 +141,11 @@ async fn route(
     let (what, rest) = path.split_once('/').map_or((path, None), |(what, rest)| (what, Some(rest)));
     let response = match (method.as_str(), what, rest) {
         ("GET", "status", None) => said(&scheduler.status(), as_json),
+        ("GET", "server_loads", None) => {
+            let reader = address_of(scheduler, peer, &head.headers)?;
+            scheduler.check_reader(token(&head.headers), reader).await?;
+            said(&scheduler.loads().await.map_err(failed)?, true)
+        }
         ("GET", "server_certificate", Some(server)) => {
             let server = server.parse().map(ServerId).map_err(bad_request)?;
             let certificate = scheduler.certificate(server).ok_or_else(|| failed("Unknown server"))?;
@@ -149,9 +161,9 @@ async fn route(
         }
         ("POST", "heartbeat_server", None) => {
             let server = server_of(scheduler, peer, &head.headers)?;
-            let (heartbeat, tail) =
+            let (heartbeat, load) =
                 Heartbeat::read(&taken(&head.headers, body).await?).map_err(bad_request)?;
-            let is_new = scheduler.heartbeat(server, heartbeat, tail).await.map_err(failed)?;
+            let is_new = scheduler.heartbeat(server, heartbeat, load).await.map_err(failed)?;
             said(&HeartbeatResult { is_new }, as_json)
         }
         ("POST", "job_state", Some(job)) => {
@@ -164,6 +176,17 @@ async fn route(
         _ => return Ok(None),
     };
     Ok(Some(response))
+}
+
+/// Gives what the scheduler counts.
+async fn metrics(
+    scheduler: &Scheduler,
+    peer: SocketAddr,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Refused> {
+    scheduler.check_reader(token(headers), address_of(scheduler, peer, headers)?).await?;
+    let text = scheduler.metrics().await + "# EOF\n";
+    Ok(plain(StatusCode::OK, OPENMETRICS, text.into()))
 }
 
 fn token(headers: &HeaderMap) -> Result<&str, BadToken> {

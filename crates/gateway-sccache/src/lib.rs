@@ -13,6 +13,7 @@ pub mod farm;
 mod http;
 mod issuer;
 mod known;
+mod loads;
 mod probe;
 mod scheduler;
 mod servers;
@@ -23,7 +24,7 @@ pub mod wire;
 pub use http::serve;
 pub use probe::probe;
 pub use scheduler::{BadStart, Options, Scheduler};
-pub use servers::OBSERVES;
+pub use servers::{OBSERVES, with_places};
 
 use axum::Router;
 use config::SchedulerConfig;

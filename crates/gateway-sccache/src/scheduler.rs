@@ -2,7 +2,7 @@
 
 use crate::assign::Assigner;
 use crate::clients::Clients;
-use crate::config::{SchedulerConfig, ServerAuth};
+use crate::config::{ClientAuth, SchedulerConfig, ServerAuth};
 use crate::farm::{BadState, StateChange};
 use crate::issuer::NotLetIn;
 use crate::state::{SYSTEM, State, key_of, place_amounts};
@@ -72,6 +72,8 @@ pub struct Scheduler {
 struct Shared {
     handle: Handle,
     clients: Clients,
+    /// Every client is admitted, with a token that all know.
+    is_open: bool,
     servers: ServerTokens,
     options: Options,
     began: Instant,
@@ -83,13 +85,15 @@ impl Scheduler {
     /// A scheduler with the settings of a stock one.
     pub fn new(handle: Handle, config: &SchedulerConfig, options: Options) -> Result<Self, BadStart> {
         let clients = Clients::new(&config.client_auth);
+        let is_open = matches!(config.client_auth, ClientAuth::Insecure);
         let servers = match &config.server_auth {
             ServerAuth::Insecure => ServerTokens::insecure(),
             ServerAuth::JwtHs256 { secret_key } => ServerTokens::signed(secret_key)?,
             ServerAuth::Token { token } => ServerTokens::shared(token.clone()),
         };
         let (assigner, state) = (Assigner::default(), Mutex::default());
-        let shared = Shared { handle, clients, servers, options, began: Instant::now(), assigner, state };
+        let began = Instant::now();
+        let shared = Shared { handle, clients, is_open, servers, options, began, assigner, state };
         Ok(Scheduler { shared: Arc::new(shared) })
     }
 
@@ -120,6 +124,18 @@ impl Scheduler {
     /// same token.
     pub(crate) async fn check_client(&self, token: &str, from: IpAddr) -> Result<Option<String>, NotLetIn> {
         self.shared.clients.check(token, from).await
+    }
+
+    /// Admits readers of loads and counts, which name machines and say how busy they are: those that may be clients.
+    pub(crate) async fn check_reader(
+        &self,
+        token: Result<&str, BadToken>,
+        from: IpAddr,
+    ) -> Result<(), NotLetIn> {
+        if !self.shared.is_open {
+            self.shared.clients.check(token?, from).await?;
+        }
+        Ok(())
     }
 
     /// Admits build servers that send from their own address.
@@ -228,6 +244,7 @@ impl Scheduler {
             queue: format!("sccache-{client}"),
             amounts: place_amounts(),
             needs: vec![Need { key: SERVES.to_owned(), any_of: [SYSTEM.to_owned()].into() }],
+            is_slot: true,
             reads: [(key_of(&toolchain.archive_id), None)].into(),
             avoids,
             wait_max_ms: wait_max.as_millis() as u64,

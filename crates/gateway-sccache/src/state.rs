@@ -4,14 +4,17 @@ use crate::counts::Counts;
 use crate::farm::Farm;
 use crate::wire::ServerId;
 use std::collections::BTreeMap;
+use windlass_core::load::formula::slot_cpu;
 use windlass_core::{Resources, WorkerId};
 
 /// The name by which the engine knows this system.
 pub(crate) const SYSTEM: &str = "sccache";
 /// The queue of jobs whose client is unknown.
 pub(crate) const QUEUE_UNKNOWN: &str = "sccache";
-/// Cpu of a place, in hundredths of a core.
-pub(crate) const PLACE_CPU: u32 = 100;
+/// The amount of which a build server has one for each place.
+pub(crate) const PLACES: &str = "sccache_places";
+/// The least cpu of a place, in hundredths of a core: a build server of one core has two places.
+const PLACE_CPU_MIN: u32 = 50;
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -53,12 +56,20 @@ pub(crate) struct Link {
     pub(crate) own: Option<u64>,
     /// The worker, once the engine has it.
     pub(crate) worker: Option<WorkerId>,
-    pub(crate) places: u32,
 }
 
-/// The resources of one compile.
+/// What one compile asks for. It takes a slot of the build server that it gets.
 pub(crate) fn place_amounts() -> Resources {
-    Resources::new(PLACE_CPU, 0)
+    amounts_of(PLACE_CPU_MIN)
+}
+
+/// What one compile holds of a build server with this number of cores.
+pub(crate) fn held_amounts(num_cpus: u32) -> Resources {
+    amounts_of(slot_cpu(num_cpus.saturating_mul(100)))
+}
+
+fn amounts_of(cpu: u32) -> Resources {
+    Resources { custom: [(PLACES.to_owned(), 1)].into(), ..Resources::new(cpu, 0) }
 }
 
 /// The cache key of a toolchain.

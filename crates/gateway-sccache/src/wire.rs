@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 pub const BODY_BYTES_MAX: usize = 64 << 10;
 /// Characters of an archive's id: BLAKE3 in hexadecimal.
 const ARCHIVE_ID_CHARS: usize = 64;
-/// The beginning of a heartbeat's tail, which only newer build servers and observers send.
-const TAIL_MAGIC: [u8; 4] = *b"WLT1";
+/// Bytes of a [`ServerLoadMetrics`] behind a heartbeat, with the byte that says that it is there.
+const LOAD_BYTES: usize = 33;
 
 /// Why a body is not a message.
 #[derive(Debug, thiserror::Error)]
@@ -99,36 +99,33 @@ pub struct Heartbeat {
     pub cert_pem: Vec<u8>,
 }
 
-/// The load of the machine, which may follow the five fields of a heartbeat.
+/// The load of the machine, which may follow the five fields of a heartbeat: the sixth field, `load_metrics`, of build
+/// servers that tell of their load. Stock ones of 0.17 to 0.19 do not.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct HeartbeatTail {
-    /// Percent of the last ten seconds in which processes waited for a cpu; `None` is unknown, in all fields.
-    pub cpu_percent: Option<f64>,
+pub struct ServerLoadMetrics {
+    /// Percent of the last ten seconds in which processes waited for a cpu; 0 where the machine cannot tell.
+    pub cpu_pressure_avg10: f32,
     /// Percent of that time in which processes waited for memory.
-    pub memory_percent: Option<f64>,
+    pub memory_pressure_avg10: f32,
     /// Percent of that time in which processes waited for input and output.
-    pub io_percent: Option<f64>,
-    /// Bytes of memory that are available without swapping.
-    pub memory_available: Option<u64>,
+    pub io_pressure_avg10: f32,
+    /// Jobs that the build server counts. The scheduler goes by its own count.
+    pub active_jobs: u64,
+    /// Mean number of runnable processes over a minute.
+    pub load_average_1min: f32,
+    /// Mebibytes of memory that are available without swapping; 0 where the machine cannot tell.
+    pub available_memory_mb: u64,
 }
 
 impl Heartbeat {
-    /// Reads a heartbeat, and its tail if it has one. Stock servers send none. Other bytes after the fields are
-    /// ignored.
-    pub fn read(body: &[u8]) -> Result<(Heartbeat, Option<HeartbeatTail>), BadBody> {
+    /// Reads a heartbeat, and the load behind its fields if it has one. What has another length there is of a release
+    /// that is not known, and is ignored.
+    pub fn read(body: &[u8]) -> Result<(Heartbeat, Option<ServerLoadMetrics>), BadBody> {
         let heartbeat: Heartbeat = read(body)?;
         let fields = options().serialized_size(&heartbeat)? as usize;
-        let tail = body.get(fields..).and_then(|rest| rest.strip_prefix(&TAIL_MAGIC));
-        let tail: Option<HeartbeatTail> = tail.and_then(|tail| options().deserialize(tail).ok());
-        Ok((heartbeat, tail.filter(HeartbeatTail::is_sane)))
-    }
-}
-
-impl HeartbeatTail {
-    /// True if all percents are between 0 and 100.
-    fn is_sane(&self) -> bool {
-        let percents = [self.cpu_percent, self.memory_percent, self.io_percent];
-        percents.into_iter().flatten().all(|percent| (0.0..=100.0).contains(&percent))
+        let rest = body.get(fields..).filter(|rest| rest.len() == LOAD_BYTES);
+        let load: Option<Option<ServerLoadMetrics>> = rest.and_then(|rest| options().deserialize(rest).ok());
+        Ok((heartbeat, load.flatten()))
     }
 }
 

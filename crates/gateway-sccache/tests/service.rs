@@ -1,8 +1,9 @@
 //! The scheduler as stock clients and build servers meet it: over HTTP, with build servers that speak TLS.
 
-use crate::wire::with_tail;
+use crate::wire::with_load;
 use hyper_util::rt::TokioIo;
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,11 +12,13 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use windlass_core::engine::Settings;
+use windlass_core::engine::{CheckedHello, Hello, Settings};
+use windlass_core::tags::SERVES;
+use windlass_core::{Engine, Resources};
 use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::wire::*;
-use windlass_gateway_sccache::{Options, Scheduler, serve};
-use windlass_server::{Handle, ShellOptions};
+use windlass_gateway_sccache::{OBSERVES, Options, Scheduler, serve, with_places};
+use windlass_server::{Delivery, Handle, ShellOptions, WorkerLink, WorkerMessage};
 use windlass_store::Store;
 
 const CONFIG: &str = r#"
@@ -92,8 +95,24 @@ impl BuildServer {
     }
 }
 
+/// The link of a worker that observes a build server.
+struct Observer(u64);
+
+impl WorkerLink for Observer {
+    fn id(&self) -> u64 {
+        self.0
+    }
+
+    fn deliver(&self, _: Vec<Delivery>) {}
+
+    fn refuse(&self, why: &str) {
+        panic!("{why}");
+    }
+}
+
 struct Site {
     handle: Handle,
+    scheduler: Scheduler,
     address: SocketAddr,
     http: reqwest::Client,
 }
@@ -114,8 +133,8 @@ impl Site {
         let scheduler = Scheduler::new(handle.clone(), &config, options).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, scheduler));
-        Site { handle, address, http: reqwest::Client::builder().no_proxy().build().unwrap() }
+        tokio::spawn(serve(listener, scheduler.clone()));
+        Site { handle, scheduler, address, http: reqwest::Client::builder().no_proxy().build().unwrap() }
     }
 
     async fn post(&self, path: &str, token: &str, body: Vec<u8>) -> (u16, Vec<u8>) {
@@ -173,6 +192,44 @@ impl Site {
         let response = self.http.get(format!("http://{}/api/v1/scheduler/status", self.address));
         let answer = response.send().await.unwrap().bytes().await.unwrap();
         read(&answer).unwrap()
+    }
+
+    /// What monitoring reads at a path, with a token.
+    async fn read(&self, path: &str, token: &str) -> (u16, String) {
+        let request = self.http.get(format!("http://{}{path}", self.address)).bearer_auth(token);
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    }
+
+    /// The load of the only build server.
+    async fn load(&self) -> serde_json::Value {
+        let (status, text) = self.read("/api/v1/scheduler/server_loads", "client").await;
+        assert_eq!(status, 200, "{text}");
+        let loads: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(loads["servers"].as_array().unwrap().len(), 1, "{loads}");
+        loads["servers"][0].clone()
+    }
+
+    /// A worker of Windlass with this number of cores observes the build server from now on.
+    async fn observe(&self, server: &BuildServer, cores: u32) {
+        let id = self.handle.next_link();
+        let one = |text: &str| BTreeSet::from([text.to_owned()]);
+        let attributes = [(SERVES, one("sccache")), (OBSERVES, one(&server.id.to_string()))];
+        let attributes = attributes.map(|(key, values)| (key.to_owned(), values)).into();
+        let capacity = with_places(Resources::new(cores * 100, 8 << 30));
+        let hello = Hello { attributes, ..Hello::new("box1", 7, capacity) };
+        let hello = CheckedHello::of_agent(hello, &["sccache"]).unwrap();
+        let link = Arc::new(Observer(id));
+        assert!(self.handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await);
+        self.scheduler.look_at_workers().await;
+    }
+
+    /// The places that the worker that observes gives.
+    async fn places(&self) -> Option<u64> {
+        let look = |engine: &Engine| {
+            engine.workers().by_name("box1")?.record.capacity.custom.get("sccache_places").copied()
+        };
+        self.handle.query(look).await.unwrap()
     }
 
     /// How many clients wait.
@@ -383,14 +440,84 @@ async fn work_divides_by_capacity() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_and_counts_are_read_at_the_scheduler_by_those_that_may_be_clients() {
+    let site = Site::open(Duration::from_millis(200)).await;
+    let server = BuildServer::start(Mood::Ready).await;
+    let load = ServerLoadMetrics { cpu_pressure_avg10: 45.5, ..ServerLoadMetrics::default() };
+    let body = with_load(&server.heartbeat(1, 8), &load);
+    assert_eq!(site.post("heartbeat_server", &format!("{} server", server.id), body).await.0, 200);
+    let idle = site.load().await;
+    assert_eq!((idle["num_cpus"].as_f64(), idle["jobs_assigned"].as_u64()), (Some(8.0), Some(0)));
+    assert_eq!(
+        (idle["server_id"].as_str(), idle["cpu_pressure"].as_f64()),
+        (Some(&*server.id.to_string()), Some(45.5))
+    );
+    assert_eq!(idle["accepting_jobs"], true);
+    // One more than cores, and one for each eight.
+    for _ in 0..10 {
+        site.job().await;
+    }
+    assert!(matches!(site.alloc().await, AllocJobResult::Fail { .. }));
+    let full = site.load().await;
+    assert_eq!((full["num_cpus"].as_f64(), full["job_load"].as_f64()), (Some(8.0), Some(1.25)), "{full}");
+    assert_eq!((full["jobs_assigned"].as_u64(), full["accepting_jobs"].as_bool()), (Some(10), Some(false)));
+    let (status, counts) = site.read("/metrics", "client").await;
+    assert_eq!(status, 200);
+    assert!(counts.contains("windlass_sccache_jobs 10\n") && counts.ends_with("# EOF\n"), "{counts}");
+    // They name machines.
+    for path in ["/metrics", "/api/v1/scheduler/server_loads"] {
+        assert_eq!(site.read(path, "wrong").await.0, 401, "{path}");
+        let bare = site.http.get(format!("http://{}{path}", site.address)).send().await.unwrap();
+        assert_eq!(bare.status(), 401, "{path}");
+    }
+    let open =
+        CONFIG.replace(r#"{ type = "token", token = "client" }"#, r#"{ type = "DANGEROUSLY_INSECURE" }"#);
+    let site = Site::with(&open, Options::default()).await;
+    assert_eq!(site.http.get(format!("http://{}/metrics", site.address)).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observed_build_server_has_slack_and_its_cores_are_told() {
+    let site = Site::open(Duration::from_millis(200)).await;
+    let server = BuildServer::start(Mood::Ready).await;
+    site.beat(&server, 1, 2).await;
+    site.observe(&server, 2).await;
+    for _ in 0..3 {
+        site.job().await;
+    }
+    assert!(matches!(site.alloc().await, AllocJobResult::Fail { .. }), "two cores have three places");
+    let load = site.load().await;
+    assert_eq!(load["server_id"].as_str(), Some(&*server.id.to_string()));
+    assert_eq!((load["num_cpus"].as_f64(), load["job_load"].as_f64()), (Some(2.0), Some(1.5)), "{load}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observed_build_server_that_takes_no_jobs_gets_none_for_a_while() {
+    let site = Site::open(Duration::from_secs(30)).await;
+    let (bad, good) = (BuildServer::start(Mood::Refuses).await, BuildServer::start(Mood::Ready).await);
+    site.beat(&bad, 1, 64).await;
+    site.observe(&bad, 64).await;
+    assert_eq!(site.places().await, Some(73));
+    site.beat(&good, 2, 1).await;
+    assert_eq!(site.job().await.server_id, good.id);
+    assert_eq!(site.places().await, Some(0), "it is out for a second");
+    // Then it gives some, so that it is noticed when it works again.
+    let patience = Instant::now() + Duration::from_secs(20);
+    while site.places().await == Some(0) {
+        assert!(Instant::now() < patience, "it stays out");
+        site.scheduler.adjust_places().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_work_moves_away_from_a_loaded_server_and_back() {
     let site = Site::open(Duration::from_secs(30)).await;
     let (one, two) = (BuildServer::start(Mood::Ready).await, BuildServer::start(Mood::Ready).await);
     site.beat(&two, 2, 2).await;
-    let beat_with = async |memory_percent: f64| {
-        let tail = HeartbeatTail { memory_percent: Some(memory_percent), ..HeartbeatTail::default() };
+    let beat_with = async |memory_pressure_avg10: f32| {
+        let load = ServerLoadMetrics { memory_pressure_avg10, ..ServerLoadMetrics::default() };
         let token = format!("{} server", one.id);
-        let body = with_tail(&one.heartbeat(1, 2), &tail);
+        let body = with_load(&one.heartbeat(1, 2), &load);
         assert_eq!(site.post("heartbeat_server", &token, body).await.0, 200);
     };
     beat_with(0.0).await;

@@ -118,22 +118,36 @@ fn a_recorded_session_reads_and_writes_to_the_same_bytes() {
     assert_eq!(jobs, 15);
 }
 
-/// The bytes of a heartbeat with a tail. Stock schedulers ignore bytes after the fields that they know.
-pub fn with_tail(heartbeat: &Heartbeat, tail: &HeartbeatTail) -> Vec<u8> {
-    [write(heartbeat), b"WLT1".to_vec(), write(tail)].concat()
+/// The bytes of a heartbeat with its load as the sixth field. Stock schedulers ignore bytes after the fields that they
+/// know.
+pub fn with_load(heartbeat: &Heartbeat, load: &ServerLoadMetrics) -> Vec<u8> {
+    [write(heartbeat), write(&Some(*load))].concat()
 }
 
+/// `Some` of cpu 12.5, memory 95 and io 0.5 percent, 3 jobs, a load average of 1.5, and 2,048 MiB.
+const LOAD: [u8; 33] = [
+    1, 0, 0, 0x48, 0x41, 0, 0, 0xbe, 0x42, 0, 0, 0, 0x3f, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xc0, 0x3f, 0, 8, 0,
+    0, 0, 0, 0, 0,
+];
+
 #[test]
-fn bytes_behind_a_message_are_ignored_and_a_tail_is_read() {
-    let tail =
-        HeartbeatTail { cpu_percent: Some(12.5), memory_available: Some(1 << 30), ..Default::default() };
-    let bytes = with_tail(&heartbeat(), &tail);
-    assert_eq!(Heartbeat::read(&bytes).unwrap(), (heartbeat(), Some(tail)));
+fn bytes_behind_a_message_are_ignored_and_a_load_is_read() {
+    let load = ServerLoadMetrics {
+        cpu_pressure_avg10: 12.5,
+        memory_pressure_avg10: 95.0,
+        io_pressure_avg10: 0.5,
+        active_jobs: 3,
+        load_average_1min: 1.5,
+        available_memory_mb: 2_048,
+    };
+    let bytes = with_load(&heartbeat(), &load);
+    assert_eq!(bytes, [write(&heartbeat()), LOAD.to_vec()].concat());
+    assert_eq!(Heartbeat::read(&bytes).unwrap(), (heartbeat(), Some(load)));
     assert_eq!(read::<Heartbeat>(&bytes).unwrap(), heartbeat(), "as a stock scheduler reads it");
-    let other = [write(&heartbeat()), vec![7; 40]].concat();
-    assert_eq!(Heartbeat::read(&other).unwrap(), (heartbeat(), None));
-    let absurd = HeartbeatTail { cpu_percent: Some(f64::NAN), ..tail };
-    assert_eq!(Heartbeat::read(&with_tail(&heartbeat(), &absurd)).unwrap().1, None);
+    for other in [vec![0], vec![7; 33], vec![7; 40], LOAD[..32].to_vec(), [&LOAD[..], &[0; 8]].concat()] {
+        let bytes = [write(&heartbeat()), other].concat();
+        assert_eq!(Heartbeat::read(&bytes).unwrap(), (heartbeat(), None));
+    }
 }
 
 #[test]

@@ -85,8 +85,9 @@ impl Events {
         is_told
     }
 
-    /// Tells the listeners. The engine must still hold the jobs that ended in this batch.
+    /// Tells the listeners, and the log of workers. The engine must still hold the jobs that ended in this batch.
     pub fn publish(&self, engine: &Engine, batch: &Outbox) {
+        log_workers(&batch.facts);
         if !self.is_told(&batch.facts) {
             return;
         }
@@ -121,7 +122,6 @@ impl Events {
                 }
                 Fact::JobEnded { job, state, counts } => jobs.push(job_event(*job, *state, false, *counts)),
                 Fact::Worker { name, what, .. } => {
-                    tracing::info!("worker {name}: {what}");
                     let event = WorkerEvent { worker: name.clone(), what: (*what).to_owned() };
                     jobs.push(ServerEvent::Worker(event));
                 }
@@ -142,6 +142,16 @@ impl Events {
         history.add(&event, Instant::now());
         // An error says that nobody listens any more.
         _ = self.sender.send(event);
+    }
+}
+
+/// Writes what happened to workers to the log. An administrator reads it after a slow night, so it does not depend on
+/// listeners.
+fn log_workers(facts: &[Fact]) {
+    for fact in facts {
+        if let Fact::Worker { name, what, .. } = fact {
+            tracing::info!("worker {name}: {what}");
+        }
     }
 }
 
@@ -280,6 +290,52 @@ mod tests {
             other => panic!("{other:?}"),
         });
         told.collect()
+    }
+
+    /// The messages of the log.
+    #[derive(Clone, Default)]
+    struct LoggedLines(Arc<Mutex<Vec<String>>>);
+
+    impl tracing::field::Visit for LoggedLines {
+        fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+            if field.name() == "message" {
+                self.0.lock().push(format!("{value:?}"));
+            }
+        }
+    }
+
+    impl tracing::Subscriber for LoggedLines {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut self.clone());
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn the_log_says_what_happens_to_workers_while_nobody_listens() {
+        let (events, log) = (Events::new(), LoggedLines::default());
+        let engine = Engine::new(windlass_core::engine::Settings::default());
+        let fact = |what| Fact::Worker { worker: windlass_core::WorkerId(1), name: "box1".to_owned(), what };
+        let whats = ["suspect", "up", "held by memory pressure", "no longer held by pressure", "expired"];
+        let batch = Outbox { facts: whats.map(fact).into(), ..Outbox::default() };
+        assert!(!events.is_wanted());
+        tracing::subscriber::with_default(log.clone(), || events.publish(&engine, &batch));
+        assert_eq!(*log.0.lock(), whats.map(|what| format!("worker box1: {what}")));
     }
 
     async fn received(stream: &mut EventStream, count: usize) -> Vec<Option<u64>> {

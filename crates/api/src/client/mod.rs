@@ -156,12 +156,12 @@ impl Client {
         self.servers.json(&self.call(sent, request.key.is_some(), Patience::Answer)?).await
     }
 
-    /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix. The
-    /// nodes of a cluster are one job.
+    /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix, and what
+    /// the server did otherwise than the fields say. The nodes of a cluster are one job.
     pub async fn submit_compass(
         &self,
         fields: &serde_json::Map<String, serde_json::Value>,
-    ) -> Result<Vec<u64>, ClientError> {
+    ) -> Result<(Vec<u64>, Vec<String>), ClientError> {
         let (status, text) = self.post_compass("/scheduler/v1/jobs/submit", fields, false).await?;
         let answer = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
         let one = std::slice::from_ref(&answer);
@@ -175,7 +175,11 @@ impl Client {
             None if status.is_success() && !all.is_empty() => {
                 let mut jobs: Vec<u64> = all.iter().filter_map(id_of).map(job_of).collect();
                 jobs.dedup();
-                Ok(jobs)
+                let notes = all.iter().filter_map(|one| one["message"].as_str());
+                let mut notes: Vec<String> =
+                    notes.filter(|note| !note.is_empty()).map(str::to_owned).collect();
+                notes.dedup();
+                Ok((jobs, notes))
             }
             refused => {
                 let message = refused.and_then(|one| one["message"].as_str()).unwrap_or(&text);

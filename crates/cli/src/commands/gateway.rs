@@ -1,19 +1,20 @@
 //! `windlass gateway`: a server that is only the scheduler of another system.
 
+use crate::node::gateways::sccache_settings;
 use crate::node::life::stop_signal;
 use crate::node::log_level::start_logging;
 use crate::node::memory;
-use crate::node::serve::{self, ServeOptions};
+use crate::node::serve::{self, ServeOptions, parse_set};
 use crate::node::watchdog;
 use crate::ui::error::CliError;
 use crate::ui::message::message;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use windlass_gateway_opencue::scheduler::{LayerReasons, Preview, config as opencue};
 use windlass_gateway_opencue::{Dialer, Service};
-use windlass_server::SccacheConfig;
+use windlass_server::{Config, SccacheConfig, Setting};
 use windlass_store::{StoreError, TlsDialer};
 
 /// The longest wait that a client outlasts.
@@ -78,6 +79,25 @@ pub struct SccacheArgs {
     /// State directory: the store and the socket for 'windlass workers' and other commands
     #[arg(long, env = "WINDLASS_STATE", value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Set any setting of a server, such as load.max_cpu_pressure=70; goes over the file's table [scheduler] and the
+    /// variables; may be repeated
+    #[arg(long, value_name = "SETTING=VALUE", value_parser = parse_set)]
+    set: Vec<(String, String)>,
+}
+
+/// The settings of `[scheduler]` in a stock scheduler's file, as those of the server. A variable goes over its setting.
+fn load_settings(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let thresholds = sccache_settings(path)?.scheduler;
+    let known = Config::default().settings();
+    let mut set = Vec::new();
+    for (name, value) in thresholds.entries() {
+        let path = format!("load.{name}");
+        let mut variables = known.iter().filter(|setting| setting.path == path).flat_map(Setting::variables);
+        if !variables.any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
+            set.push((path, value.to_string()));
+        }
+    }
+    Ok(set)
 }
 
 /// Runs the command `windlass gateway`.
@@ -86,7 +106,9 @@ pub async fn command(command: GatewayCommand) -> Result<(), CliError> {
         GatewayCommand::Sccache(args) => args,
         GatewayCommand::Opencue(args) => return Ok(opencue(*args).await?),
     };
-    let options = ServeOptions { state: args.state.clone(), no_worker: true, ..ServeOptions::default() };
+    let mut set = load_settings(&args.config)?;
+    set.extend(args.set);
+    let options = ServeOptions { state: args.state, set, no_worker: true, ..ServeOptions::default() };
     let settings = SccacheConfig {
         config: args.config,
         wait_s: args.wait,

@@ -262,7 +262,8 @@ async fn submit_compass(
     fields: &crate::commands::compass::Fields,
 ) -> Result<(), CliError> {
     let mut link = ServerLink::new(context.client().await?, context.server.clone());
-    let jobs = link.client.submit_compass(fields).await.doing("submit the job")?;
+    let (jobs, notes) = link.client.submit_compass(fields).await.doing("submit the job")?;
+    notes.iter().for_each(|note| message!("{note}"));
     let waits = args.wait || args.progress;
     if waits && jobs.len() > 1 {
         let all = jobs.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");

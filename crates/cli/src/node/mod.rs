@@ -6,6 +6,7 @@ pub mod browser;
 pub mod cookie;
 pub mod foreground;
 pub mod last_start;
+pub mod gateways;
 pub mod life;
 pub mod local;
 pub mod log_level;

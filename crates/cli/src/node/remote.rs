@@ -207,8 +207,16 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
     let stop = stop_signal().context("cannot install the signal handlers")?;
     watchdog::ready();
     tokio::spawn(watchdog::watch_runtime());
-    let options = RemoteOptions { servers, users, agent };
+    let options = RemoteOptions { servers, users, agent: observing(agent, args.observe) };
     Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
+}
+
+/// The same worker, with places for the compiles of the build server that it observes.
+fn observing(mut agent: AgentOptions, server: Option<std::net::SocketAddr>) -> AgentOptions {
+    if server.is_some() {
+        agent.capacity = windlass_gateway_sccache::with_places(agent.capacity);
+    }
+    agent
 }
 
 /// Said where the tasks of several people have the rights of one user.

@@ -6,27 +6,18 @@ use crate::node::local::{self, LocalWorker};
 use crate::node::member::{Lost, OwnStore};
 use crate::node::paths::Paths;
 use crate::node::site::Site;
-use crate::node::{memory, telemetry, watchdog};
+use crate::node::{gateways, memory, telemetry, watchdog};
 use crate::ui::error::CliError;
 use crate::ui::message::message;
-use anyhow::Context as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
-use windlass_gateway_compass::{CompassGateway, CompassOptions};
-use windlass_gateway_sccache::config::SchedulerConfig;
-use windlass_gateway_sccache::{Options, SccacheGateway};
-use windlass_server::{
-    CompassConfig, Config, Handle, Lease, NoticeRules, Retention, SccacheConfig, ShellOptions,
-};
+use windlass_server::{Config, Handle, Lease, NoticeRules, Retention, ShellOptions};
 use windlass_store::StoreError;
 use windlass_worker::{KeeperOptions, keeper_main};
 
-/// The key of Compass CI's secrets, in the state directory.
-const COMPASS_KEY: &str = "compass.key";
 /// How long requests in progress may take when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -83,7 +74,7 @@ pub struct ServeOptions {
 
 /// A setting's path and its value. Other users of the machine see command lines, so an address with a password is
 /// refused.
-fn parse_set(text: &str) -> Result<(String, String), String> {
+pub fn parse_set(text: &str) -> Result<(String, String), String> {
     let (path, value) =
         text.split_once('=').ok_or("write SETTING=VALUE, such as load.max_cpu_pressure=70")?;
     if value.contains("://") && (value.contains('@') || value.contains("password=")) {
@@ -337,17 +328,7 @@ impl OwnServer {
         };
         tokio::spawn(windlass_server::deliver_notices(handle.clone()));
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
-        let mut gateways: Vec<Arc<dyn windlass_server::Gateway>> = Vec::new();
-        if config.gateway.nix.enabled {
-            gateways.push(Arc::new(windlass_gateway_nix::NixGateway::default()));
-        }
-        if config.compass.enabled {
-            gateways.push(Arc::new(compass_gateway(&config.compass, &state)?));
-        }
-        if let Some(sccache) = &config.gateway.sccache {
-            gateways.push(Arc::new(sccache_gateway(sccache)?));
-        }
-        let options = site.options(auth, windlass_server::Gateways::new(gateways));
+        let options = site.options(auth, gateways::of(&config, &state)?);
         let serve = windlass_server::serve(site.listeners()?, handle.clone(), options);
         let address = site.address.clone();
         Ok(OwnServer { handle, address, http: tokio::spawn(serve), worker, own_store })
@@ -373,51 +354,6 @@ impl OwnServer {
         self.handle.stop().await;
         self.own_store.close().await;
     }
-}
-
-/// The settings of a stock scheduler of sccache.
-pub fn sccache_settings(path: &Path) -> anyhow::Result<SchedulerConfig> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let is_json = path.extension().is_some_and(|extension| extension == "json");
-    SchedulerConfig::parse(&text, is_json).with_context(|| path.display().to_string())
-}
-
-/// The key of secrets is made in the state directory, never in the database.
-fn compass_gateway(config: &CompassConfig, state: &Path) -> anyhow::Result<CompassGateway> {
-    if let Some(srv) = &config.srv
-        && let (Ok(srv), Ok(state)) = (srv.canonicalize(), state.canonicalize())
-    {
-        // Whatever is beneath srv is served, the key of secrets and the database too.
-        let apart = !srv.starts_with(&state) && !state.starts_with(&srv);
-        anyhow::ensure!(
-            apart,
-            "srv of [compass], {}, and the state directory, {}, must not be inside each other: all files of srv are \
-             served to machines",
-            srv.display(),
-            state.display()
-        );
-    }
-    let defaults = CompassOptions::new(state.join(COMPASS_KEY));
-    let options = CompassOptions {
-        srv: config.srv.clone(),
-        url: config.url.clone(),
-        shared_uploads: config.shared_uploads,
-        trust_addresses: config.trust_addresses,
-        upload_bytes_max: config.upload_bytes_max.unwrap_or(defaults.upload_bytes_max),
-        results_bytes_max: config.results_bytes_max.unwrap_or(defaults.results_bytes_max),
-        ..defaults
-    };
-    Ok(CompassGateway::new(options)?)
-}
-
-fn sccache_gateway(settings: &SccacheConfig) -> anyhow::Result<SccacheGateway> {
-    let config = sccache_settings(&settings.config)?;
-    let options = Options {
-        wait_max: Duration::from_secs_f64(settings.wait_s),
-        check_address: settings.check_address,
-        proxies: settings.proxies.clone(),
-    };
-    Ok(SccacheGateway::new(config, options))
 }
 
 /// Flags of the hidden command by which the agent starts the keeper.

@@ -3,6 +3,7 @@
 
 use crate::client::user::user_name;
 use crate::node::cookie;
+use crate::node::gateways;
 use crate::node::life::Life;
 use crate::node::member::{Member, OwnStore};
 use crate::node::paths::Paths;
@@ -174,7 +175,8 @@ impl Site {
         let owner = member.owner_name().await.unwrap_or_else(|| "another server".to_owned());
         message!("standing by: '{owner}' owns the farm");
         let standby = member.stand_by();
-        let options = self.options(self.auth().await?, Gateways::default());
+        let gateways = gateways::of(&self.config, &self.state)?;
+        let options = self.options(self.auth().await?, gateways);
         let serve = standby.clone().serve(self.listeners()?, options);
         let mut served = tokio::spawn(serve);
         let watching = tokio::spawn(watchdog::watch_runtime());

@@ -67,6 +67,14 @@ fn a3_single_build_and_bisect_are_projects_with_weights() {
         (0..100).for_each(|_| _ = farm.submit(queue, "dc-1g"));
     }
     assert_eq!(counts(&farm.turns(100), &["admin", "single-build", "bisect"]), [50, 30, 20]);
+    // Until they are set, the two have their weights by their names.
+    let mut farm = one_at_a_time(Charge::Task);
+    for queue in ["single-build", "bisect", "ann"] {
+        (0..100).for_each(|_| _ = farm.submit(queue, "dc-1g"));
+    }
+    let had = counts(&farm.turns(60), &["single-build", "bisect", "ann"]);
+    let are_fair = had.iter().zip([30, 20, 10]).all(|(had, share)| had.abs_diff(share) <= 1);
+    assert!(are_fair, "{had:?}");
 }
 
 #[test]
@@ -253,8 +261,13 @@ fn a14_an_urgent_job_need_not_wait_for_its_users_own_batch() {
     let batch: Vec<String> = (0..5).map(|_| lab.submit(&job_of("ann", "dc-1g", &NOTHING))).collect();
     let urgent = lab.submit(&job_of("ann", "dc-1g", &json!({"priority": 9})));
     let vip = lab.submit(&job_of("ann", "dc-1g", &json!({"queue": "vip"})));
-    let unknown = lab.submit(&job_of("ann", "dc-1g", &json!({"queue": "nobody-set-this-up"})));
-    assert_eq!(lab.job(&unknown)["queue"], "ann", "an unknown queue is none");
+    let (_, answer) = lab
+        .post("/scheduler/v1/jobs/submit", &job_of("ann", "dc-1g", &json!({"queue": "nobody-set-this-up"})));
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let unknown = answer[0]["job_id"].as_str().unwrap();
+    assert_eq!(lab.job(unknown)["queue"], "ann", "an unknown queue is none");
+    let note = answer[0]["message"].as_str().unwrap();
+    assert!(note.contains("'nobody-set-this-up'") && note.contains("own queue 'ann'"), "{note}");
     let mut provider = Provider::open(&lab, "h1", 64_000, &NOTHING);
     assert_eq!([provider.boots(), provider.boots(), provider.boots()], [vip, urgent, batch[0].clone()]);
 }

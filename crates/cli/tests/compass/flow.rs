@@ -312,6 +312,15 @@ fn lists_are_for_people_and_programs() {
     );
     let (status, body) = lab.get("/scheduler/v1/hosts/h1");
     assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()["nr_cpu"].clone()), (200, json!(64)));
+    lab.submit(&job_of("ann", "vm-2p8g", &json!({"target_machines": ["h1", "h2"]})));
+    let debug: Value = serde_json::from_str(&lab.get("/scheduler/v1/debug/dispatch").1).unwrap();
+    assert_eq!(debug["waiting_by_host"], json!({"h1": 1, "h2": 1}));
+    let host: Value = serde_json::from_str(&lab.get("/scheduler/v1/hosts/h1").1).unwrap();
+    assert_eq!(host["nr_waiting"], 1);
+    assert_eq!(
+        list("hosts?output=text&fields=hostname,nr_jobs,nr_waiting"),
+        "hostname  nr_jobs  nr_waiting\nh1        1        1\n"
+    );
     // For the rest of the scheduler they are jobs and workers like all others.
     assert!(lab.windlass(&["workers"]).contains("h1"));
     assert!(lab.windlass(&["why", &one]).contains("memory"), "{}", lab.windlass(&["why", &one]));

@@ -13,7 +13,7 @@ pub const EDGES: [(&str, &[&str]); 15] = [
     ("windlass-gateway-nix", &["windlass-core", "windlass-api", "windlass-server"]),
     ("windlass-cuebot", &["windlass-server"]),
     ("windlass-gateway-opencue", &["windlass-core", "windlass-api", "windlass-server", "windlass-cuebot"]),
-    ("windlass-gateway-sccache", &["windlass-core", "windlass-store", "windlass-server"]),
+    ("windlass-gateway-sccache", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
     ("windlass-worker", &["windlass-core", "windlass-api"]),
     ("windlass-openjd", &["windlass-api"]),
     ("windlass-sim", &["windlass-core", "windlass-store"]),
@@ -86,6 +86,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
             "hash",
             "ids",
             "job",
+            "load",
             "outbox",
             "plan",
             "queues",
@@ -574,7 +575,7 @@ pub const COMPASS_EDGES: [(&str, &[&str]); 23] = [
         "http",
         &[
             "access", "answer", "app", "boot", "caller", "files", "fill", "format", "lab", "max_run",
-            "number", "packages", "parcel", "record", "time", "view",
+            "number", "packages", "parcel", "paths", "record", "time", "view",
         ],
     ),
     ("gateway", &["app", "files", "http", "options", "paths"]),
@@ -586,7 +587,7 @@ pub const NIX_EDGES: [(&str, &[&str]); 4] =
     [("wire", &[]), ("hook", &["wire"]), ("service", &["wire"]), ("lib", &["service"])];
 
 /// The modules of sccache's scheduler that each of its modules may use. There is no circle.
-pub const SCCACHE_EDGES: [(&str, &[&str]); 15] = [
+pub const SCCACHE_EDGES: [(&str, &[&str]); 16] = [
     ("config", &[]),
     ("wire", &[]),
     ("assign", &["wire"]),
@@ -600,6 +601,7 @@ pub const SCCACHE_EDGES: [(&str, &[&str]); 15] = [
     ("state", &["counts", "farm", "wire"]),
     ("scheduler", &["assign", "clients", "config", "farm", "issuer", "state", "tokens", "wire"]),
     ("http", &["issuer", "scheduler", "tokens", "wire"]),
+    ("loads", &["scheduler", "wire"]),
     ("servers", &["farm", "scheduler", "state", "wire"]),
     ("lib", &[]),
 ];

@@ -1,9 +1,9 @@
 //! Places that clients hold: what they cost, and how they are given back.
 
-use super::{ClientPlaces, HeldPlace, PlaceInUse};
+use super::{ClientPlaces, HeldPlace, PlaceInUse, share_of};
 use crate::ids::{AllocId, WorkerId};
 use crate::plan::Planner;
-use crate::queues::{Charge, cost, dominant_share};
+use crate::queues::{Charge, cost};
 use crate::time::NS_PER_MS;
 
 impl ClientPlaces {
@@ -34,7 +34,7 @@ impl ClientPlaces {
             if self.get(alloc).is_some() {
                 continue;
             }
-            let share = dominant_share(&amounts, 0, capacity);
+            let share = share_of(&amounts, capacity);
             let queue = plan.queues.intern(&queue);
             plan.queues.count_job(queue, 1);
             plan.queues.hold(queue, amounts.cpu);
@@ -43,6 +43,18 @@ impl ClientPlaces {
             });
             let place = HeldPlace { worker, queue, amounts, since: plan.now(), charged: 0, share };
             self.adopt(alloc, place);
+        }
+    }
+
+    /// A gateway says how many places of its system a worker gives from now on, as the named amount `name`. Places that
+    /// clients hold stay, also where they are more. What the worker itself says of the amount holds again with its next
+    /// hello.
+    pub(crate) fn offer(&mut self, worker: WorkerId, name: String, count: u64, plan: &mut Planner) {
+        let Some(known) = plan.workers.get(worker) else { return };
+        let (mut capacity, attributes) = (known.record.capacity.clone(), known.record.attributes.clone());
+        if capacity.custom.insert(name, count) != Some(count) {
+            plan.workers.describe(worker, capacity, attributes);
+            plan.request_round();
         }
     }
 }

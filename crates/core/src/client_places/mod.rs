@@ -12,7 +12,7 @@ use crate::class::Class;
 use crate::ids::{AllocId, ClassId, JobId, QueueId, RequestId, StepKey, WorkerId};
 use crate::job::{Hints, QueuedStep};
 pub use crate::outbox::NoPlace;
-use crate::queues::Charge;
+use crate::queues::{Charge, dominant_share};
 use crate::resources::Resources;
 use crate::tags::Need;
 use crate::time::Time;
@@ -30,6 +30,9 @@ pub struct PlaceRequest {
     pub queue: String,
     /// How much.
     pub amounts: Resources,
+    /// It takes a compile slot of the worker, which may be more cpu than `amounts`: see
+    /// [`slot_cpu`](crate::load::formula::slot_cpu).
+    pub is_slot: bool,
     /// What the worker must be.
     pub needs: Vec<Need>,
     /// Cache keys that the work reads there, such as its toolchain, with their bytes where these are known.
@@ -78,6 +81,7 @@ pub(crate) struct QueuedRequest {
     pub(crate) class: ClassId,
     pub(crate) queued: QueuedStep,
     pub(crate) amounts: Resources,
+    pub(crate) is_slot: bool,
     pub(crate) reads: Reads,
     pub(crate) hints: Hints,
     pub(crate) avoids: Option<WorkerId>,
@@ -228,6 +232,13 @@ impl ClientPlaces {
         }
         Ok(())
     }
+}
+
+/// The part of a worker that a place holds, in hundredths of a core. Named amounts do not count: they number the places,
+/// and a gateway gives fewer of them where a worker does badly.
+fn share_of(amounts: &Resources, capacity: &Resources) -> u32 {
+    let of_machine = Resources { custom: BTreeMap::new(), ..amounts.clone() };
+    dominant_share(&of_machine, 0, capacity)
 }
 
 impl PlaceRequest {

@@ -1,15 +1,17 @@
 //! Requests for places: they wait in queues like steps, and rounds place them like tasks.
 
-use super::{ClientPlaces, HeldPlace, NoPlace, PlaceRequest, QueuedRequest};
+use super::{ClientPlaces, HeldPlace, NoPlace, PlaceRequest, QueuedRequest, share_of};
 use crate::bounds;
 use crate::cache_keys::Reads;
 use crate::class::Class;
 use crate::hash::Fnv;
 use crate::ids::{QueueId, RequestId, StepKey, WorkerId};
 use crate::job::QueuedStep;
+use crate::load::formula::slot_cpu;
 use crate::outbox::{Outbox, Reply};
 use crate::plan::{Booking, Planner, StepFacts, placement};
-use crate::queues::{Charge, Queues, RoundFilter, dominant_share, first_cost};
+use crate::queues::{Charge, Queues, RoundFilter, first_cost};
+use crate::resources::Resources;
 use crate::time::NS_PER_MS;
 use crate::worker::{Worker, WorkerState};
 use crate::workers::Workers;
@@ -47,6 +49,7 @@ impl ClientPlaces {
             queued,
             reads: Reads::of(&place.reads),
             amounts: place.amounts,
+            is_slot: place.is_slot,
             hints: place.hints,
             avoids: place.avoids,
             since: now,
@@ -127,11 +130,12 @@ impl ClientPlaces {
     ) {
         let Some(waiting) = self.take(booking.queued_step.step()) else { return };
         let worker = booking.worker;
-        let (charged, share) = self.first_charge_of(&waiting, worker, plan);
+        let amounts = amounts_on(&waiting, worker, plan);
+        let (charged, share) = self.first_charge_of(&waiting, &amounts, worker, plan);
         let place = HeldPlace {
             worker,
             queue: waiting.queue,
-            amounts: waiting.amounts.clone(),
+            amounts: amounts.clone(),
             since: plan.now(),
             charged,
             share,
@@ -141,21 +145,39 @@ impl ClientPlaces {
         let alloc = self.hold(place);
         plan.workers.update(worker, |w| {
             w.warmth.ran(waiting.profile);
-            w.booked.give_place(alloc, waiting.amounts.clone());
+            w.booked.give_place(alloc, amounts);
         });
         leave_queue(&waiting, plan);
         out.volatile.push((waiting.request, Reply::Placed { alloc, worker }));
     }
 
     /// What a place costs its queue at first, and its dominant share of the worker.
-    fn first_charge_of(&self, waiting: &QueuedRequest, worker: WorkerId, plan: &Planner) -> (u64, u32) {
+    fn first_charge_of(
+        &self,
+        waiting: &QueuedRequest,
+        amounts: &Resources,
+        worker: WorkerId,
+        plan: &Planner,
+    ) -> (u64, u32) {
         let capacity = plan.workers.get(worker).map(|worker| &worker.record.capacity);
-        let share = capacity.map_or(0, |capacity| dominant_share(&waiting.amounts, 0, capacity));
+        let share = capacity.map_or(0, |capacity| share_of(amounts, capacity));
         match self.charge {
             Charge::Task => (1, share),
             Charge::Time => (first_cost(share, plan.queues.mean_ms(waiting.queue)), share),
         }
     }
+}
+
+/// What a request takes of a worker that has room for it: what it asks for, or a compile slot as far as that is free.
+fn amounts_on(waiting: &QueuedRequest, worker: WorkerId, plan: &Planner) -> Resources {
+    let mut amounts = waiting.amounts.clone();
+    if waiting.is_slot
+        && let Some(worker) = plan.workers.get(worker)
+    {
+        let slot = slot_cpu(worker.record.capacity.cpu).min(worker.free().cpu);
+        amounts.cpu = amounts.cpu.max(slot);
+    }
+    amounts
 }
 
 /// True if some worker could have work of the class, were it empty. Requests of gateways name whose places they want,

@@ -68,6 +68,9 @@ pub enum Event {
     /// Places in use on a worker, as the gateway of their clients knows them. Those that the engine does not know are taken
     /// up.
     PlacesInUse { worker: WorkerId, places: Vec<PlaceInUse> },
+    /// How many places of its system a worker gives from now on, as a gateway says it. `name` is the amount of which a
+    /// worker has one for each place.
+    OfferPlaces { worker: WorkerId, name: String, count: u64 },
     /// A worker connected, or was asked to say everything again.
     Hello(Box<Hello>),
     /// A worker says from time to time that it is there, and what it holds.

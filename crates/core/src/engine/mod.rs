@@ -213,6 +213,9 @@ impl Engine {
             Event::Unalloc { alloc } => self.places.withdraw(alloc, &mut books.plan, out),
             Event::Release { alloc } => self.free_place(alloc),
             Event::PlacesInUse { worker, places } => self.places.take_up(worker, places, &mut books.plan),
+            Event::OfferPlaces { worker, name, count } => {
+                self.places.offer(worker, name, count, &mut books.plan);
+            }
             Event::Hello(hello) => {
                 if greeting::hello(books, *hello, out) {
                     self.commits.note_hello();

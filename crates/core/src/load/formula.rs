@@ -172,6 +172,12 @@ pub fn slots(cores: u32) -> u32 {
     cores.saturating_add(1).saturating_add(cores / 8)
 }
 
+/// Hundredths of a core that one compile slot takes of a worker with `cpu` hundredths: all slots together take what there
+/// is, and no slot less than half a core.
+pub fn slot_cpu(cpu: u32) -> u32 {
+    cpu / slots(cpu / 100)
+}
+
 /// What a worker has too little of for new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Saturated {
@@ -346,6 +352,16 @@ mod tests {
             assert_eq!(slots(cores), expected);
         }
         assert_eq!(slots(u32::MAX), u32::MAX);
+    }
+
+    #[test]
+    fn slots_share_the_cores_and_each_takes_half_a_core_or_more() {
+        assert_eq!([100, 200, 800, 6_400].map(slot_cpu), [50, 66, 80, 87]);
+        for cores in 1..=4_096 {
+            let slot = slot_cpu(cores * 100);
+            assert!(slot >= 50 && slot * slots(cores) <= cores * 100, "{cores} cores");
+        }
+        assert_eq!((slot_cpu(0), slot_cpu(50), slot_cpu(150)), (0, 50, 75));
     }
 
     #[test]

@@ -104,6 +104,9 @@ impl fmt::Display for Ineligible {
                 write!(f, "takes only the work of {noun} {}", names.join(", "))
             }
             Ineligible::Attribute(need) => write!(f, "lacks {need}"),
+            Ineligible::TooSmall(short) if short.is_closed() => {
+                write!(f, "gives no places for a while, because it did not take jobs")
+            }
             Ineligible::TooSmall(short) => write!(f, "too small, {short}"),
             Ineligible::TooFew { tasks, could } => {
                 write!(f, "{tasks} tasks start together, and the empty farm has room for {could} of them")

@@ -16,7 +16,7 @@ use crate::job::QueuedStep;
 use crate::queues::{Queues, RoundFilter};
 use crate::score::context::InstanceContext;
 use crate::score::policy::ScoringPolicy;
-use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
+use crate::score::windows::{InstanceWindows, Metric, RECOMPUTE_NS, Windows};
 use crate::time::Time;
 use crate::worker::Worker;
 use crate::workers::Workers;
@@ -49,7 +49,10 @@ pub struct Planner {
     missing: RefCell<MissingMemo>,
     windows: Windows,
     pub(super) instance: InstanceContext,
-    /// When the means of `instance` were computed last.
+    /// When the means of `instance` were computed last, and after how many nanoseconds they are again.
+    computed: Time,
+    means_ns: u64,
+    /// When [`Planner::refresh_statistics`] said last that half a minute had passed.
     refreshed: Time,
     /// What the last full round could not place for other reasons than room.
     pub blocked: BlockedWork,
@@ -97,6 +100,8 @@ impl Planner {
                 deadline_ms: Some(settings.wait_deadline_ms),
                 ..InstanceContext::default()
             },
+            computed: Time::default(),
+            means_ns: settings.means_ns,
             refreshed: Time::default(),
             blocked: BlockedWork::default(),
             decisions: VecDeque::new(),
@@ -309,22 +314,45 @@ impl Planner {
         self.windows.record(self.now, metric, value);
     }
 
-    /// When [`refresh_statistics`](Planner::refresh_statistics) computes the means next.
+    /// What rules see of the farm, as the last round had it.
+    pub fn instance(&self) -> &InstanceContext {
+        &self.instance
+    }
+
+    /// The means of the farm until `now`. What rules see of them is a little older.
+    pub fn means(&self, now: Time) -> InstanceWindows {
+        self.windows.recompute(now)
+    }
+
+    /// When [`refresh_statistics`](Planner::refresh_statistics) is true next.
     pub fn next_refresh(&self) -> Time {
         self.refreshed.after(RECOMPUTE_NS)
     }
 
-    /// Computes the means that rules compare with, if half a minute has passed. Returns true if so.
+    /// Computes the means that rules compare with, where their time has come. Returns true if half a minute has passed,
+    /// whatever the settings say of the means.
     pub fn refresh_statistics(&mut self) -> bool {
-        if self.now.since(self.refreshed) < RECOMPUTE_NS && self.refreshed != Time::default() {
-            return false;
+        if self.is_over(self.computed, self.means_ns) {
+            self.compute_means();
         }
-        self.refreshed = self.now;
+        let is_due = self.is_over(self.refreshed, RECOMPUTE_NS);
+        if is_due {
+            self.refreshed = self.now;
+        }
+        is_due
+    }
+
+    /// True if this time has passed since `at`, or if that never was.
+    fn is_over(&self, at: Time, ns: u64) -> bool {
+        at == Time::default() || self.now.since(at) >= ns
+    }
+
+    fn compute_means(&mut self) {
+        self.computed = self.now;
         self.instance.windows = self.windows.recompute(self.now);
         let speeds = self.workers.present().filter_map(Worker::core_score);
         let (sum, count) = speeds.fold((0.0, 0.0), |(sum, count), speed| (sum + speed, count + 1.0));
         self.instance.core_score = (count > 0.0).then(|| sum / count);
-        true
     }
 
     /// Compares what is remembered with the queues. `queued` returns the position at which a step stands in its

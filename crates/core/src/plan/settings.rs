@@ -6,6 +6,7 @@ use crate::load::formula::LoadSettings;
 use crate::queues::TurnSettings;
 use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
 use crate::score::weights;
+use crate::score::windows::RECOMPUTE_NS;
 use crate::worker::Saturation;
 use std::fmt;
 
@@ -26,6 +27,8 @@ pub struct PlanSettings {
     pub policy: Policy,
     /// Milliseconds after which a task that could start should have, where its step does not say.
     pub wait_deadline_ms: u64,
+    /// Nanoseconds after which the means that rules compare with are computed again.
+    pub means_ns: u64,
     /// [`bounds::STEP_MISSES_MAX`], or less for tests.
     pub step_misses_max: usize,
     /// [`bounds::CANDIDATES_MAX`], or less for tests.
@@ -44,6 +47,7 @@ impl Default for PlanSettings {
             reserve: ReservationSettings::default(),
             policy: Policy::default(),
             wait_deadline_ms: weights::DEADLINE_MS,
+            means_ns: RECOMPUTE_NS,
             step_misses_max: bounds::STEP_MISSES_MAX,
             candidates_max: bounds::CANDIDATES_MAX,
             prefetch_looks_max: bounds::PREFETCH_LOOKS_MAX,

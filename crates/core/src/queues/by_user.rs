@@ -27,10 +27,7 @@ impl Queues {
             self.all[part.0 as usize].used = self.now;
             return part;
         }
-        let record = part_of(&queue.record, user);
-        let weight = record.weight;
-        let mut part = Queue::new(record, self.now);
-        part.tags.share.set_weight(weight);
+        let mut part = Queue::new(part_of(&queue.record, user), self.now);
         (part.user, part.whole) = (Some(user.to_owned()), Some(whole));
         let id = self.add(part);
         begin_users(self, whole);

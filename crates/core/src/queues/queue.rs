@@ -227,6 +227,8 @@ impl Queue {
 
     /// A new part of a queue, or a new queue, without work.
     pub(super) fn new(record: QueueRecord, now: Time) -> Queue {
+        let mut tags = QueueTags::default();
+        tags.share.set_weight(record.weight);
         Queue {
             record,
             user: None,
@@ -236,7 +238,7 @@ impl Queue {
             booked_cpu: 0,
             mean_ms: None,
             charged: 0,
-            tags: QueueTags::default(),
+            tags,
             jobs: 0,
             used: now,
             gone: false,

@@ -4,8 +4,18 @@ use super::bands::band_of;
 use crate::bounds::{BUSY_EXITS_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, QUEUE_USERS_MAX, WEIGHT_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The weight of a queue that was not set.
+/// The weight of a queue that was not set, and of a user in a queue.
 pub const WEIGHT_DEFAULT: u32 = 100;
+
+/// The weight of a queue that was not set, by its name. `single-build` and `bisect` are projects of all users, which
+/// Compass CI weighs so against a user's own queue.
+fn weight_of_name(name: &str) -> u32 {
+    match name {
+        "single-build" => 3 * WEIGHT_DEFAULT,
+        "bisect" => 2 * WEIGHT_DEFAULT,
+        _ => WEIGHT_DEFAULT,
+    }
+}
 
 /// Stands for all users in the list of a queue's users.
 const EVERYBODY: &str = "*";
@@ -57,7 +67,7 @@ impl QueueRecord {
     pub fn named(name: &str) -> Self {
         QueueRecord {
             name: name.to_owned(),
-            weight: WEIGHT_DEFAULT,
+            weight: weight_of_name(name),
             band: None,
             quota_cpu: None,
             burst_cpu: None,

@@ -194,6 +194,10 @@ fn restore_queue(queues: &mut Queues, name: &str, turn: &QueueTurn) -> bool {
     let id = queues.intern(name);
     let queue = &mut queues.all[id.0 as usize];
     queues.turns.restore(band, &mut queue.tags, turn);
+    if turn.weight != queue.record.weight {
+        // Its name had another weight when it was saved.
+        queues.turns.set_weight(id, band, &mut queue.tags, queue.record.weight);
+    }
     queue.awaits = turn.waits;
     queues.restored.queues.insert(id, turn.clone());
     true

@@ -33,6 +33,40 @@ pub enum Metric {
 /// How many metrics there are.
 const METRICS: usize = Metric::Completed as usize + 1;
 
+impl Metric {
+    /// All metrics, in the order of the enum.
+    pub const ALL: [Metric; METRICS] = [
+        Metric::WaitS,
+        Metric::WallMs,
+        Metric::PeakMemory,
+        Metric::CpuMs,
+        Metric::DiskBytes,
+        Metric::NetworkMbitS,
+        Metric::OomRate,
+        Metric::MissingBytes,
+        Metric::MissingKeys,
+        Metric::Dependents,
+        Metric::Completed,
+    ];
+
+    /// Its name for people and programs, with its unit.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Metric::WaitS => "wait_s",
+            Metric::WallMs => "wall_ms",
+            Metric::PeakMemory => "peak_bytes",
+            Metric::CpuMs => "cpu_ms",
+            Metric::DiskBytes => "disk_bytes",
+            Metric::NetworkMbitS => "network_mbit_s",
+            Metric::OomRate => "oom_rate",
+            Metric::MissingBytes => "missing_bytes",
+            Metric::MissingKeys => "missing_keys",
+            Metric::Dependents => "dependents",
+            Metric::Completed => "completed",
+        }
+    }
+}
+
 /// One metric over the three windows; `None` where nothing was recorded.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Windowed {
@@ -63,7 +97,7 @@ impl Index<Metric> for InstanceWindows {
     }
 }
 
-/// How often [`Windows::recompute`] is worth its cost, in nanoseconds.
+/// How often [`Windows::recompute`] is worth its cost where no setting says it, in nanoseconds.
 pub const RECOMPUTE_NS: u64 = 30 * NS_PER_S;
 
 /// Sums by time, in buckets: the memory does not grow. A window is right to one bucket.

@@ -18,6 +18,8 @@ use windlass_core::worker::Origin;
 
 /// The word for any machine in `target_machines`.
 pub const ANY: &str = "ANY";
+/// The type of fields whose entries are hashes.
+const HASHES: &str = "hash of hash";
 /// The types of fields: a whole number, a single value, a list of words, a hash, and a hash of hashes; and the fields of
 /// each.
 const TYPES: [(&str, &str); 5] = [
@@ -35,7 +37,7 @@ const TYPES: [(&str, &str); 5] = [
          milestones error_ids",
     ),
     ("hash", "secrets services boot_params on_fail ss_wait_jobs cluster_jobs cluster_spec hw vt matrix"),
-    ("hash of hash", "pp ss setup daemon monitor monitors program pkg_data wait_on wait_options"),
+    (HASHES, "pp ss setup daemon monitor monitors program pkg_data wait_on wait_options"),
 ];
 /// Required fields. The account is checked separately.
 const REQUIRED: [&str; 4] = ["suite", "testbox", "os", "os_version"];
@@ -71,6 +73,8 @@ const UNSUPPORTED: [(&str, &str); 4] = [
     ),
     ("upload_image_dir", "is not supported: a job uploads to its own result_root"),
 ];
+/// Where built packages are in the file store.
+const BUILT: &str = "ss/";
 /// Seconds that a job may run by default.
 const TIMEOUT_S: u64 = 3_600;
 /// Most seconds for which a machine may be borrowed.
@@ -350,12 +354,14 @@ fn check_types(fields: &Fields) -> Result<(), BadJob> {
             "string" => scalar(value).is_some(),
             "array" => value.as_array().is_some_and(|all| all.iter().all(|entry| scalar(entry).is_some())),
             "hash" => value.is_object(),
-            _ => value
-                .as_object()
-                .is_some_and(|all| all.values().all(|inner| inner.is_null() || inner.is_object())),
+            _ => value.is_object(),
         };
         if !is_expected {
             return Err(BadJob::Type { field: name.clone(), expect });
+        }
+        let mut inner = value.as_object().filter(|_| expect == HASHES).into_iter().flatten();
+        if let Some((key, _)) = inner.find(|(_, inner)| !inner.is_null() && !inner.is_object()) {
+            return Err(BadJob::Type { field: format!("{name}.{key}"), expect: "hash" });
         }
     }
     for (name, why) in UNSUPPORTED {
@@ -363,10 +369,27 @@ fn check_types(fields: &Fields) -> Result<(), BadJob> {
             return Err(bad_field(name, why));
         }
     }
+    check_packages(fields)?;
     if fields.contains_key("cache_dir") {
         return Err(bad_field("cache_dir", "is not a field; did you mean cache_dirs?"));
     }
     Ok(())
+}
+
+/// Refuses packages that are to be built, unless the job names what was built of them.
+fn check_packages(fields: &Fields) -> Result<(), BadJob> {
+    let Some(package) = fields.get("ss").and_then(Value::as_object).and_then(|all| all.keys().next()) else {
+        return Ok(());
+    };
+    let files = fields.get("need_file_store").and_then(texts).unwrap_or_default();
+    if files.iter().any(|file| file.starts_with(BUILT)) || fields.contains_key("kernel_uri") {
+        return Ok(());
+    }
+    let why = format!(
+        "is not supported, for the server builds no packages: build {package}, and give its files in \
+         need_file_store as {BUILT}pkgbuild/…"
+    );
+    Err(bad_field("ss", why))
 }
 
 /// A field with one word; `None` if it is absent or empty.
@@ -475,6 +498,9 @@ fn timeout_of(fields: &Fields) -> Result<u64, BadJob> {
             .ok_or_else(|| bad_field(key, format!("'{text}' is not a time such as 300, 5m or 2h")))
     };
     let pp = fields.get("pp").and_then(Value::as_object);
+    let slept = pp.and_then(|pp| pp.get("sleep")).and_then(Value::as_object);
+    let slept = slept.and_then(|sleep| text_of(sleep, "runtime"));
+    let slept = slept.map(|text| seconds("pp.sleep.runtime", text)).transpose()?;
     let mut runtime = text_of(fields, "runtime").map(|text| seconds("runtime", text)).transpose()?;
     if runtime.is_none() {
         for (program, params) in pp.into_iter().flatten() {
@@ -487,14 +513,23 @@ fn timeout_of(fields: &Fields) -> Result<u64, BadJob> {
     }
     let runtime = runtime.filter(|runtime| *runtime > 0);
     let timeout = text_of(fields, "timeout").map(|text| seconds("timeout", text)).transpose()?;
-    let borrowed = fields.contains_key("ssh_pub_key");
-    if borrowed && runtime.max(timeout).is_some_and(|asked| asked > BORROW_S_MAX) {
-        return Err(bad_field("runtime", "a machine is borrowed for at most 30 days; then borrow it again"));
+    let with_room =
+        |runtime: u64| runtime.saturating_add((runtime / 8).max(300)).saturating_add(runtime.isqrt());
+    let mut longest = u64::MAX;
+    if fields.contains_key("ssh_pub_key")
+        && let Some(borrowed) = slept.or(runtime).or(timeout)
+    {
+        if borrowed > BORROW_S_MAX {
+            let why = "a machine is borrowed for at most 30 days; then borrow it again";
+            return Err(bad_field("runtime", why));
+        }
+        // Clients add a time limit of twice the run time.
+        longest = with_room(borrowed);
     }
     Ok(match (timeout, runtime) {
         (Some(0), _) => return Err(bad_field("timeout", "must be more than 0")),
-        (Some(timeout), _) => timeout,
-        (None, Some(runtime)) => runtime + (runtime / 8).max(300) + runtime.isqrt(),
+        (Some(timeout), _) => timeout.min(longest),
+        (None, Some(runtime)) => with_room(runtime),
         (None, None) => TIMEOUT_S,
     })
 }

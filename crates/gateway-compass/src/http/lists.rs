@@ -18,16 +18,20 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use windlass_core::JobId;
+use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::NAME_BYTES_MAX;
+use windlass_core::ids::ClassId;
 use windlass_core::job::JobState;
+use windlass_core::worker::Origin;
+use windlass_core::{Engine, JobId};
 use windlass_server::auth::{Caller, Role};
 use windlass_server::{JsonLimits, Unavailable, read_json};
 use windlass_store::JobFilter;
 
 /// Rows of one list.
 const ROWS_MAX: usize = 1_000;
+/// Jobs that wait, the next ones in turn, of which the machines are counted.
+const WAITING_MAX: usize = 2_000;
 
 /// Answers that the server runs.
 pub(super) async fn health() -> String {
@@ -46,7 +50,10 @@ pub(super) async fn host(
     let found =
         app.compass.look(move |lab| lab.hosts.get(&wanted).map(|host| host_fields(host, is_whole))).await;
     Ok(match found? {
-        Some(fields) => Json(fields).into_response(),
+        Some(mut fields) => {
+            add_waiting(&mut fields, &name, &waiting_by_host(&app).await?);
+            Json(fields).into_response()
+        }
         None => tell(StatusCode::NOT_FOUND, json!({"error": "Host not found", "hostname": name})),
     })
 }
@@ -64,6 +71,38 @@ fn host_fields(host: &Host, is_whole: bool) -> Fields {
     fields.insert("hostname".to_owned(), host.name.clone().into());
     fields.insert("connected".to_owned(), host.session.is_some().into());
     fields
+}
+
+fn add_waiting(fields: &mut Fields, host: &str, waiting: &BTreeMap<String, u64>) {
+    fields.insert("nr_waiting".to_owned(), waiting.get(host).copied().unwrap_or_default().into());
+}
+
+/// How many jobs wait that name their machines, by machine. A job of several machines counts for each.
+async fn waiting_by_host(app: &App) -> Result<BTreeMap<String, u64>, Unavailable> {
+    let mut hosts: BTreeMap<String, u64> = BTreeMap::new();
+    for (targets, jobs) in app.handle.query(waiting_by_targets).await? {
+        for host in targets.iter().filter_map(|worker| Origin::Compass.own_name(worker)) {
+            *hosts.entry(host.to_owned()).or_default() += jobs;
+        }
+    }
+    Ok(hosts)
+}
+
+/// Sets of workers, and how many ready tasks name each set.
+fn waiting_by_targets(engine: &Engine) -> Vec<(BTreeSet<String>, u64)> {
+    let mut tasks: BTreeMap<ClassId, u64> = BTreeMap::new();
+    let steps = engine.queues().in_turn().flat_map(|(_, queue)| queue.in_order()).take(WAITING_MAX);
+    for (queued, class) in steps {
+        let key = queued.step();
+        let step = engine.job(key.job).and_then(|job| job.steps.get(usize::from(key.step)));
+        *tasks.entry(class).or_default() += step.map_or(0, |step| u64::from(step.ready.len()));
+    }
+    let classes = &engine.planner().classes;
+    let sets = tasks.into_iter().map(|(class, tasks)| {
+        let targets = classes.get(class).parts().flat_map(|part| part.targets.iter().cloned());
+        (targets.collect::<BTreeSet<String>>(), tasks)
+    });
+    sets.filter(|(targets, _)| !targets.is_empty()).collect()
 }
 
 /// Registers a host, or takes in its metrics.
@@ -166,8 +205,13 @@ pub(super) async fn hosts(
             })
             .collect::<Vec<Fields>>()
     };
-    let rows = app.compass.look(all).await?;
-    let columns = ["hostname", "arch", "tbox_type", "nr_cpu", "freemem", "nr_jobs", "connected"];
+    let (mut rows, waiting) = (app.compass.look(all).await?, waiting_by_host(&app).await?);
+    for fields in &mut rows {
+        let host = text_of(fields, "hostname").unwrap_or_default();
+        add_waiting(fields, &host, &waiting);
+    }
+    let columns =
+        ["hostname", "arch", "tbox_type", "nr_cpu", "freemem", "nr_jobs", "nr_waiting", "connected"];
     Ok(table("Hosts", rows, &columns, &query))
 }
 
@@ -202,7 +246,7 @@ pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Respons
         json!({"hosts": hosts.collect::<Fields>(), "clients": clients})
     });
     let mut shown = lab.await?;
-    let queues = |engine: &windlass_core::Engine| {
+    let queues = |engine: &Engine| {
         let queues = engine.queues().by_name().take(LOOKED_MAX);
         let queues = queues.map(|queue| {
             let shown = json!({"priority": queue.band(), "waiting": queue.steps(), "running": queue.active});
@@ -214,6 +258,7 @@ pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Respons
     };
     let (queues, waits) = app.handle.query(queues).await?;
     (shown["queues"], shown["waiting"]) = (queues, waits);
+    shown["waiting_by_host"] = json!(waiting_by_host(&app).await?);
     let text = serde_json::to_string_pretty(&shown).unwrap_or_default();
     Ok(say(StatusCode::OK, text))
 }

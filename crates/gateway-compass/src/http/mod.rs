@@ -6,6 +6,7 @@ mod downloads;
 mod fields;
 mod jobs;
 mod lists;
+mod older;
 mod sockets;
 mod submit;
 mod table;
@@ -56,6 +57,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/job_initrd_tmpfs/{id}/job.cgz", get(downloads::get_archive))
         .route("/srv/{*path}", get(downloads::get_file).post(uploads::put_file).put(uploads::put_file))
         .route("/result/{*path}", post(uploads::put_result).put(uploads::put_result))
+        .merge(older::routes())
         .route_layer(map_response(isolated))
 }
 

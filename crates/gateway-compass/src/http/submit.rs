@@ -163,7 +163,7 @@ async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Resul
             return Err(NotTaken::bad(format!("wait_on: there is no job {id}")));
         }
     }
-    let queue = queue_of(app, caller, first).await?;
+    let Chosen { queue, note } = queue_of(app, caller, first).await?;
     let fields: Vec<Fields> = nodes.iter().map(|node| node.fields.clone()).collect();
     let asked = nodes.clone();
     let preferred = app.compass.look(move |lab| {
@@ -193,7 +193,8 @@ async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Resul
             if waits {
                 app.compass.waits.watch(job).await;
             }
-            let answer = |(index, fields)| submitted(number_of(TaskId { job, index }), fields, &date);
+            let answer =
+                |(index, fields)| submitted(number_of(TaskId { job, index }), fields, &date, note.as_deref());
             Ok((0..).zip(&fields).map(answer).collect())
         }
         Ok(Reply::Refused(refusal)) => Err(NotTaken::bad(refusal)),
@@ -202,11 +203,11 @@ async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Resul
     }
 }
 
-/// The answer for an accepted job.
-fn submitted(number: JobId, fields: &Fields, date: &str) -> Value {
+/// The answer for an accepted job. `note` says what is otherwise than its submitter asked for.
+fn submitted(number: JobId, fields: &Fields, date: &str, note: Option<&str>) -> Value {
     json!({
         "job_id": number.to_string(),
-        "message": "",
+        "message": note.unwrap_or_default(),
         "version": env!("CARGO_PKG_VERSION"),
         "job_state": "submit",
         "result_root": format!("/srv{}", result_root(number, fields, date)),
@@ -227,18 +228,40 @@ fn seal(app: &App, job: &mut CompassJob) -> Result<(), NotTaken> {
     Ok(())
 }
 
+/// The queue that a job gets.
+struct Chosen {
+    queue: String,
+    /// Why that is another one than the job names.
+    note: Option<String>,
+}
+
+impl Chosen {
+    fn named(queue: String) -> Chosen {
+        Chosen { queue, note: None }
+    }
+
+    /// The account's own queue instead of the named one.
+    fn own(account: &str, named: &str, why: &str) -> Chosen {
+        let note = format!("queue '{named}' {why}, so the job is in the account's own queue '{account}'");
+        Chosen { queue: account.to_owned(), note: Some(note) }
+    }
+}
+
 /// The queue of a job: the named one if all users share it or if it is a project's queue that was set up, otherwise the
 /// account's own.
-async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<String, Unavailable> {
-    let Some(named) = job.queue.clone() else { return Ok(job.account.clone()) };
+async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<Chosen, Unavailable> {
+    let account = job.account.as_str();
+    let Some(named) = job.queue.clone().filter(|named| named != account) else {
+        return Ok(Chosen::named(account.to_owned()));
+    };
     if SHARED_QUEUES.contains(&named.as_str()) {
-        return Ok(named);
+        return Ok(Chosen::named(named));
     }
     if app.front.may_use_queue(caller, &named).await.is_err() {
-        return Ok(job.account.clone());
+        return Ok(Chosen::own(account, &named, "is not open to the submitter"));
     }
     if named == URGENT_QUEUE {
-        return Ok(named);
+        return Ok(Chosen::named(named));
     }
     let name = named.clone();
     let set_up = move |engine: &windlass_core::Engine| {
@@ -249,7 +272,11 @@ async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<String
     };
     // The queue of another account is not a project's, even if it was set up.
     let project = !app.front.auth().knows_user(&named) && app.handle.query(set_up).await?;
-    Ok(if project { named } else { job.account.clone() })
+    Ok(if project {
+        Chosen::named(named)
+    } else {
+        Chosen::own(account, &named, "was not set up by 'windlass queue set'")
+    })
 }
 
 /// The machines whose caches hold most of the job's cache directories. Fails if no known machine has the devices.

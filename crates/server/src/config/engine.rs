@@ -18,6 +18,7 @@ impl Config {
             },
             policy: self.score.policy(saturation),
             wait_deadline_ms: self.score.wait_deadline_ms(),
+            means_ns: self.score.means_ns(),
             turn: self.turn.settings(),
             ..PlanSettings::default()
         };

@@ -143,6 +143,8 @@ settings! {
         policy: String = "resource-aware".to_owned(), formerly "scoring_policy";
         /// Target for the queueing delay of steps that give no `--max-wait`.
         wait_deadline_s: f64 = 60.0, unit Seconds, within 1.0..=1e7, formerly "wait_deadline_s";
+        /// Time after which the means of the farm with which rules compare are computed again.
+        interval_s: f64 = 30.0, unit Seconds, within 1.0..=3_600.0;
     }
 }
 
@@ -159,6 +161,11 @@ impl Score {
     /// When a task that could start should have, in milliseconds.
     pub fn wait_deadline_ms(&self) -> u64 {
         (self.wait_deadline_s * 1000.0).round() as u64
+    }
+
+    /// Nanoseconds after which the means of the farm are computed again.
+    pub fn means_ns(&self) -> u64 {
+        Duration::from_secs_f64(self.interval_s).as_nanos() as u64
     }
 
     /// Says which setting makes no sense, beyond bounds.
@@ -249,10 +256,11 @@ mod tests {
         );
         let set = settings(
             "lease = 3\n[load]\nmax_io_pressure = 3\n[score]\npolicy = 'simple'\nwait_deadline_s = 1.5\n\
-             [reservation]\nafter_s = 0.5\nholders = 7\n[cache]\nsteps = 21",
+             interval_s = 10\n[reservation]\nafter_s = 0.5\nholders = 7\n[cache]\nsteps = 21",
         );
         assert_eq!((set.lease_ns, set.plan.load.max_io_pressure), (Some(3_000_000_000), 3.0));
         assert_eq!((set.plan.policy.0.name(), set.plan.wait_deadline_ms), ("simple", 1_500));
+        assert_eq!(set.plan.means_ns, 10_000_000_000);
         assert_eq!(
             set.plan.reserve,
             ReservationSettings { after_ns: 500_000_000, holders_max: 7, ..Default::default() }
@@ -294,6 +302,7 @@ mod tests {
             ("load", "stale_reports = 0"),
             ("score", "wait_deadline_s = 0"),
             ("score", "wait_deadline_s = nan"),
+            ("score", "interval_s = 0.5"),
             ("score", "policy = ''"),
             ("reservation", "after_s = -1"),
             ("reservation", "holders = 1001"),

@@ -1,8 +1,8 @@
 //! Series as answers of the HTTP interface.
 
 use super::charts::{
-    Chart, Charts, DAY_STEP_MS, FarmColumn, FarmRow, HOUR_STEP_MS, PARTS_OF_CPUS, PARTS_OF_LOAD,
-    PARTS_OF_PERCENT, QueueRow, Row, Scaled, WorkerRow,
+    CACHE_COLUMN, Chart, Charts, DAY_STEP_MS, FarmColumn, FarmRow, HOUR_STEP_MS, NETWORK_COLUMN,
+    PARTS_OF_CPUS, PARTS_OF_LOAD, PARTS_OF_PERCENT, QueueRow, Row, Scaled, WorkerRow,
 };
 use super::timeline::{Ring, Timeline};
 use std::ops::Range;
@@ -84,6 +84,10 @@ impl Charts {
             cpu_pressure: column(2, PARTS_OF_PERCENT),
             memory_pressure: column(3, PARTS_OF_PERCENT),
             io_pressure: column(4, PARTS_OF_PERCENT),
+            network_mbit_s: values(ring, &steps, |row: WorkerRow| {
+                Scaled(row[NETWORK_COLUMN]).speed_mbit_s().map(rounded)
+            }),
+            cache_used: column(CACHE_COLUMN, PARTS_OF_PERCENT),
         }
     }
 }
@@ -108,10 +112,17 @@ fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// The row of a worker: see [`Charts::worker_series`] for what the columns are.
-pub fn worker_row(part_of_cpus: Option<f64>, load: Option<f64>, percents: [Option<f64>; 3]) -> WorkerRow {
-    let [cpu, memory, io] = percents.map(|percent| Scaled::of(percent, PARTS_OF_PERCENT).0);
-    [Scaled::of(part_of_cpus, PARTS_OF_CPUS).0, Scaled::of(load, PARTS_OF_LOAD).0, cpu, memory, io]
+/// The row of a worker: see [`Charts::worker_series`] for what the columns are. The percents are pressures on cpu, memory
+/// and io, and what is in use where the caches are.
+pub fn worker_row(
+    part_of_cpus: Option<f64>,
+    load: Option<f64>,
+    percents: [Option<f64>; 4],
+    network_mbit_s: Option<f64>,
+) -> WorkerRow {
+    let [cpu, memory, io, cache] = percents.map(|percent| Scaled::of(percent, PARTS_OF_PERCENT).0);
+    let (part, load) = (Scaled::of(part_of_cpus, PARTS_OF_CPUS).0, Scaled::of(load, PARTS_OF_LOAD).0);
+    [part, load, cpu, memory, io, Scaled::of_speed(network_mbit_s).0, cache]
 }
 
 /// The columns of the farm that the engine knows and those that are counted, in one row.
@@ -129,7 +140,7 @@ mod tests {
     use super::*;
 
     fn sample(running: f64, queues: Vec<(String, QueueRow)>) -> Sample {
-        let row = worker_row(Some(0.75), Some(0.8), [Some(45.2), Some(0.0), None]);
+        let row = worker_row(Some(0.75), Some(0.8), [Some(45.2), Some(0.0), None, Some(70.4)], Some(31.0));
         Sample {
             farm: farm_row(&[(FarmColumn::Running, Some(running)), (FarmColumn::WaitP50, None)]),
             queues,
@@ -157,6 +168,7 @@ mod tests {
         let worker = charts.worker_series(WorkerId(1), 8.0, Span::Day, 77);
         assert_eq!((worker.busy_cpus, worker.load), (vec![Some(6.02)], vec![Some(0.8)]));
         assert_eq!((worker.cpu_pressure, worker.io_pressure), (vec![Some(45.0)], vec![None]));
+        assert_eq!((worker.network_mbit_s, worker.cache_used), (vec![Some(31.0)], vec![Some(70.0)]));
         assert!(charts.worker_series(WorkerId(2), 8.0, Span::Day, 77).load.is_empty());
     }
 

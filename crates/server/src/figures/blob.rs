@@ -4,7 +4,8 @@
 //! has the form of a later release, begin again.
 
 use super::charts::{
-    Chart, Charts, FARM_COLUMNS, FOLD, QUEUE_COLUMNS, QUEUES_MAX, Row, WORKER_COLUMNS, WORKERS_MAX, seen,
+    Chart, Charts, FARM_COLUMNS, FOLD, QUEUE_COLUMNS, QUEUES_MAX, Row, WORKER_COLUMNS, WORKERS_MAX,
+    WorkerRow, seen,
 };
 use prost::Message as _;
 use std::ops::Range;
@@ -15,6 +16,9 @@ use windlass_store::SeriesRow;
 const FORM: u8 = 2;
 /// The form that earlier releases wrote. It is still read.
 const FIRST_FORM: u8 = 1;
+/// Columns of a worker that earlier releases wrote. Those that were added since are in a field of their own.
+const FIRST_COLUMNS: usize = 5;
+const MORE_COLUMNS: usize = WORKER_COLUMNS - FIRST_COLUMNS;
 /// Bytes of one blob; a larger one is not written.
 pub const BLOB_BYTES_MAX: usize = 4 << 20;
 
@@ -71,8 +75,36 @@ struct QueueRows {
 struct WorkerRows {
     #[prost(uint64, tag = "1")]
     id: u64,
+    /// Of the first columns.
     #[prost(bytes = "vec", tag = "2")]
     values: Vec<u8>,
+    /// Of the other columns; absent in what an earlier release wrote.
+    #[prost(bytes = "vec", tag = "3")]
+    more: Vec<u8>,
+}
+
+impl WorkerRows {
+    fn of(id: WorkerId, rows: &[u8]) -> WorkerRows {
+        let rows = rows.as_chunks::<WORKER_COLUMNS>().0;
+        let values = rows.iter().flat_map(|row| row[..FIRST_COLUMNS].iter().copied());
+        let more = rows.iter().flat_map(|row| row[FIRST_COLUMNS..].iter().copied());
+        WorkerRows { id: id.0, values: values.collect(), more: more.collect() }
+    }
+
+    /// The rows, one after the other.
+    fn rows(&self) -> Vec<u8> {
+        let mut more = self.more.as_chunks::<MORE_COLUMNS>().0.iter();
+        let mut rows = Vec::new();
+        for first in self.values.as_chunks::<FIRST_COLUMNS>().0 {
+            let mut row = WorkerRow::GAP;
+            row[..FIRST_COLUMNS].copy_from_slice(first);
+            if let Some(more) = more.next() {
+                row[FIRST_COLUMNS..].copy_from_slice(more);
+            }
+            rows.extend(row);
+        }
+        rows
+    }
 }
 
 pub fn encode(charts: &Charts, day: u64) -> Vec<SeriesRow> {
@@ -87,7 +119,7 @@ pub fn encode(charts: &Charts, day: u64) -> Vec<SeriesRow> {
             }
         } else {
             for (id, chart) in &charts.workers {
-                rows.workers.push(WorkerRows { id: id.0, values: values_of(chart, part, day, charts) });
+                rows.workers.push(WorkerRows::of(*id, &values_of(chart, part, day, charts)));
             }
         }
         let mut data = vec![FORM];
@@ -154,9 +186,9 @@ fn put_rows(charts: &mut Charts, part: Part, day: u64, rows: &ChartRows) {
             put_values(chart, part, day, &held, values);
         }
     }
-    for WorkerRows { id, values } in &rows.workers {
-        if let Some(chart) = seen(&mut charts.workers, WorkerId(*id), WORKERS_MAX, step) {
-            put_values(chart, part, day, &held, values);
+    for worker in &rows.workers {
+        if let Some(chart) = seen(&mut charts.workers, WorkerId(worker.id), WORKERS_MAX, step) {
+            put_values(chart, part, day, &held, &worker.rows());
         }
     }
 }
@@ -194,8 +226,8 @@ fn read_first_form(part: Part, mut data: &[u8]) -> Option<ChartRows> {
     }
     while let Some(id) = data.split_off(..8) {
         let id = u64::from_le_bytes(id.try_into().ok()?);
-        let values = data.split_off(..WORKER_COLUMNS * rows)?.to_vec();
-        found.workers.push(WorkerRows { id, values });
+        let values = data.split_off(..FIRST_COLUMNS * rows)?.to_vec();
+        found.workers.push(WorkerRows { id, values, more: Vec::new() });
     }
     Some(found)
 }
@@ -214,7 +246,10 @@ mod tests {
         Sample {
             farm: [value; FARM_COLUMNS],
             queues: vec![("films".to_owned(), [value, f32::NAN]), ("tests".to_owned(), [0.5, value])],
-            workers: vec![(WorkerId(7), [value as u8, 1, 2, 3, 255]), (WorkerId(1 << 40), [9; 5])],
+            workers: vec![
+                (WorkerId(7), [value as u8, 1, 2, 3, 255, 4, 5]),
+                (WorkerId(1 << 40), [9; WORKER_COLUMNS]),
+            ],
             day_waits: [3.0, f32::NAN],
         }
     }
@@ -285,7 +320,15 @@ mod tests {
         let charts = restore(&[row(Part::FarmDay, of_farm), row(Part::WorkersDay, of_workers)], FOLD * 5_001);
         assert_eq!(charts.farm.day.get(5_000), [4.0; FARM_COLUMNS]);
         assert_eq!(charts.queues["films"].day.get(5_000), [2.0, 3.0]);
-        assert_eq!(charts.workers[&WorkerId(7)].day.get(5_000), [10, 11, 12, 13, 255]);
+        assert_eq!(charts.workers[&WorkerId(7)].day.get(5_000), [10, 11, 12, 13, 255, 255, 255]);
+        // The form of today, without the columns that were added last.
+        let rows = ChartRows {
+            workers: vec![WorkerRows { id: 8, values: vec![1, 2, 3, 4, 5], more: Vec::new() }],
+            ..ChartRows::default()
+        };
+        let data = [vec![FORM], rows.encode_to_vec()].concat();
+        let charts = restore(&[row(Part::WorkersDay, data)], FOLD * 5_001);
+        assert_eq!(charts.workers[&WorkerId(8)].day.get(5_000), [1, 2, 3, 4, 5, 255, 255]);
     }
 
     #[test]
@@ -295,7 +338,7 @@ mod tests {
         charts.add(FOLD, Sample { workers: workers.collect(), ..sample(1.0) });
         let blobs = encode(&charts, 1);
         assert_eq!(blobs.len(), Part::ALL.len());
-        assert!(blobs.iter().all(|blob| blob.data.len() < BLOB_BYTES_MAX / 2));
+        assert!(blobs.iter().all(|blob| blob.data.len() < BLOB_BYTES_MAX * 3 / 4));
     }
 
     proptest! {

@@ -25,8 +25,12 @@ const UNSEEN_MAX: u64 = DAY_STEPS as u64 * FOLD;
 pub const FARM_COLUMNS: usize = 13;
 /// Columns of a queue: cpus that it holds, and that it is entitled to. `NaN` is unknown.
 pub const QUEUE_COLUMNS: usize = 2;
-/// Columns of a worker: the part of its cpus that is booked, its load, and its pressures; see [`Scaled`].
-pub const WORKER_COLUMNS: usize = 5;
+/// Columns of a worker: the part of its cpus that is booked, its load, its pressures, its network and its caches; see
+/// [`Scaled`].
+pub const WORKER_COLUMNS: usize = 7;
+/// The columns of a worker's network, in Mbit/s, and of the space in use where its caches are, in percent.
+pub const NETWORK_COLUMN: usize = 5;
+pub const CACHE_COLUMN: usize = 6;
 
 /// A row of each kind.
 pub type FarmRow = [f32; FARM_COLUMNS];
@@ -34,7 +38,7 @@ pub type QueueRow = [f32; QUEUE_COLUMNS];
 pub type WorkerRow = [u8; WORKER_COLUMNS];
 
 /// What all workers' rows take, without what allocation adds.
-const _: () = assert!(WORKERS_MAX * WORKER_COLUMNS * (HOUR_STEPS + DAY_STEPS) < 34 << 20);
+const _: () = assert!(WORKERS_MAX * WORKER_COLUMNS * (HOUR_STEPS + DAY_STEPS) < 44 << 20);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FarmColumn {
@@ -70,6 +74,9 @@ const SCALED_MAX: f64 = 250.0;
 pub const PARTS_OF_CPUS: f64 = 250.0;
 pub const PARTS_OF_LOAD: f64 = 50.0;
 pub const PARTS_OF_PERCENT: f64 = 1.0;
+/// Steps of a byte for each doubling of a speed in Mbit/s and one more: a speed is known within a fortieth, and 104 Gbit/s
+/// is the largest.
+const PARTS_OF_DOUBLING: f64 = 15.0;
 
 impl Scaled {
     pub fn of(value: Option<f64>, parts: f64) -> Scaled {
@@ -79,6 +86,16 @@ impl Scaled {
 
     pub fn value(self, parts: f64) -> Option<f64> {
         (self.0 != UNKNOWN).then(|| f64::from(self.0) / parts)
+    }
+
+    /// A speed in Mbit/s, by its logarithm: it may be that of a short message, or of the fastest link.
+    pub fn of_speed(mbit_s: Option<f64>) -> Scaled {
+        let known = mbit_s.filter(|speed| *speed >= 0.0);
+        Scaled::of(known.map(|speed| (1.0 + speed).log2()), PARTS_OF_DOUBLING)
+    }
+
+    pub fn speed_mbit_s(self) -> Option<f64> {
+        Some(self.value(PARTS_OF_DOUBLING)?.exp2() - 1.0)
     }
 }
 
@@ -127,11 +144,21 @@ impl Row for WorkerRow {
     fn fold(rows: impl Iterator<Item = Self> + Clone) -> Self {
         std::array::from_fn(|column| {
             let known = rows.clone().map(|row| row[column]).filter(|byte| *byte != UNKNOWN);
+            if column == NETWORK_COLUMN {
+                return mean_speed(known);
+            }
             let (sum, count) =
                 known.fold((0u32, 0u32), |(sum, count), byte| (sum + u32::from(byte), count + 1));
             (sum + count / 2).checked_div(count).map_or(UNKNOWN, |mean| mean as u8)
         })
     }
+}
+
+/// The mean of speeds, each in a byte. The mean of their logarithms would hide a burst.
+fn mean_speed(known: impl Iterator<Item = u8>) -> u8 {
+    let speeds = known.filter_map(|byte| Scaled(byte).speed_mbit_s());
+    let (sum, count) = speeds.fold((0.0, 0u32), |(sum, count), speed| (sum + speed, count + 1));
+    Scaled::of_speed((count > 0).then(|| sum / f64::from(count))).0
 }
 
 /// An hour and a day of rows.
@@ -330,11 +357,12 @@ mod tests {
     fn five_minutes_are_the_mean_of_levels_and_the_sum_of_counts() {
         let mut charts = Charts::default();
         let first = 1_000 * FOLD;
+        let burst = |step| Scaled::of_speed(Some(if step == first { 3_000.0 } else { 0.0 })).0;
         for step in first..first + FOLD {
             let value = (step - first) as f32;
             let sample = Sample {
                 queues: vec![("films".to_owned(), [value, f32::NAN])],
-                workers: vec![(WorkerId(3), [value as u8, UNKNOWN, 7, 8, 9])],
+                workers: vec![(WorkerId(3), [value as u8, UNKNOWN, 7, 8, 9, burst(step), 60])],
                 ..sample(value, 2.0)
             };
             assert_eq!(charts.add(step, sample), None);
@@ -348,7 +376,11 @@ mod tests {
         let queue = charts.queues["films"].day.get(1_000);
         assert_eq!(queue[0], 14.5);
         assert!(queue[1].is_nan());
-        assert_eq!(charts.workers[&WorkerId(3)].day.get(1_000), [15, UNKNOWN, 7, 8, 9]);
+        let worker = charts.workers[&WorkerId(3)].day.get(1_000);
+        assert_eq!(worker[..NETWORK_COLUMN], [15, UNKNOWN, 7, 8, 9]);
+        assert_eq!(worker[CACHE_COLUMN], 60);
+        let mean = Scaled(worker[NETWORK_COLUMN]).speed_mbit_s().unwrap();
+        assert!((mean / 100.0 - 1.0).abs() < 0.06, "3000 Mbit/s in one of 30 steps: {mean}");
         // A queue that is not named any more holds nothing.
         assert_eq!(charts.queues["films"].hour.get(first + FOLD), [0.0, 0.0]);
     }
@@ -392,6 +424,15 @@ mod tests {
         assert_eq!(Scaled::of(Some(1.26), PARTS_OF_LOAD).value(PARTS_OF_LOAD), Some(1.26));
         assert_eq!(Scaled::of(Some(99.0), PARTS_OF_LOAD).value(PARTS_OF_LOAD), Some(5.0));
         assert_eq!(Scaled::of(Some(45.4), PARTS_OF_PERCENT).value(PARTS_OF_PERCENT), Some(45.0));
+        for speed in [0.0, 1.0, 12.5, 1_000.0, 100_000.0] {
+            let told = Scaled::of_speed(Some(speed)).speed_mbit_s().unwrap();
+            assert!(
+                (1.0 + told) / (1.0 + speed) < 1.025 && (1.0 + told) / (1.0 + speed) > 0.975,
+                "{speed}: {told}"
+            );
+        }
+        assert_eq!(Scaled::of_speed(Some(f64::NAN)).speed_mbit_s(), None);
+        assert_eq!(Scaled::of_speed(None).speed_mbit_s(), None);
         assert_eq!(Scaled::of(None, PARTS_OF_PERCENT).value(PARTS_OF_PERCENT), None);
         assert_eq!(Scaled::of(Some(f64::NAN), PARTS_OF_PERCENT).value(PARTS_OF_PERCENT), None);
     }

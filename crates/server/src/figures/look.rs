@@ -8,6 +8,7 @@ use std::time::Instant;
 use windlass_api::board::Percents;
 use windlass_core::explain::entitlements;
 use windlass_core::load::formula::LOAD_NO_CORES;
+use windlass_core::load::pressure::DiskSpace;
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{Engine, WorkerId};
 
@@ -60,7 +61,18 @@ fn row_of(engine: &Engine, worker: &Worker, percents: [Option<f64>; 3]) -> Worke
     let whole = f64::from(worker.record.capacity.cpu);
     let part = (whole > 0.0).then(|| f64::from(worker.booked.sum().cpu) / whole);
     let load = worker.load_with(100, engine.workers().load_settings());
-    worker_row(part, Some(load).filter(|load| *load < LOAD_NO_CORES), percents)
+    let report = worker.reported.load();
+    let network = report.and_then(|report| Some(report.network_in_mbit_s? + report.network_out_mbit_s?));
+    let cache = report.and_then(|report| report.cache_space).and_then(used_percent);
+    let [cpu, memory, io] = percents;
+    let load = Some(load).filter(|load| *load < LOAD_NO_CORES);
+    worker_row(part, load, [cpu, memory, io, cache], network)
+}
+
+/// The part of a file system that is in use.
+fn used_percent(space: DiskSpace) -> Option<f64> {
+    let DiskSpace { free_bytes, total_bytes } = space;
+    (total_bytes > 0).then(|| 100.0 - free_bytes as f64 * 100.0 / total_bytes as f64)
 }
 
 /// Queues that hold cpus or are entitled to some.
@@ -115,7 +127,9 @@ impl Entitled {
 
 #[cfg(test)]
 mod tests {
-    use super::super::charts::{Charts, FarmColumn, PARTS_OF_CPUS, PARTS_OF_PERCENT, Sample, Scaled};
+    use super::super::charts::{
+        CACHE_COLUMN, Charts, FarmColumn, NETWORK_COLUMN, PARTS_OF_CPUS, PARTS_OF_PERCENT, Sample, Scaled,
+    };
     use super::*;
     use std::time::Duration;
     use windlass_core::engine::{Event, Hello, Outbox, Settings, Submit};
@@ -138,7 +152,10 @@ mod tests {
             engine.handle(now, Event::Hello(Box::new(hello)), &mut out);
             let some = Some(Stall { avg10: 10.0, ..Stall::default() });
             let machine = Pressures { cpu: Some(Pressure { some, full: None }), ..Pressures::default() };
-            let report = Box::new(LoadReport { machine, ..LoadReport::default() });
+            let (network_in_mbit_s, network_out_mbit_s) = (Some(20.0), Some(11.0));
+            let cache_space = Some(DiskSpace { free_bytes: 1 << 30, total_bytes: 4 << 30 });
+            let speeds = LoadReport { network_in_mbit_s, network_out_mbit_s, ..LoadReport::default() };
+            let report = Box::new(LoadReport { machine, cache_space, ..speeds });
             let worker = windlass_core::WorkerId(n);
             engine.handle(now, Event::Load { worker, report }, &mut out);
         }
@@ -168,6 +185,8 @@ mod tests {
         assert_eq!((seen.workers.len(), seen.workers[0].0), (3, WorkerId(1)));
         assert_eq!(Scaled(seen.workers[0].1[0]).value(PARTS_OF_CPUS), Some(1.0));
         assert_eq!(Scaled(seen.workers[0].1[2]).value(PARTS_OF_PERCENT), Some(10.0));
+        assert_eq!(Scaled(seen.workers[0].1[NETWORK_COLUMN]).speed_mbit_s(), Some(31.0));
+        assert_eq!(Scaled(seen.workers[0].1[CACHE_COLUMN]).value(PARTS_OF_PERCENT), Some(75.0));
         // Some of the others were sent ahead.
         assert!((0.0..=6.0).contains(&seen.waiting), "{}", seen.waiting);
     }

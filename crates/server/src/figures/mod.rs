@@ -5,6 +5,7 @@ mod blob;
 mod charts;
 mod distribution;
 mod ended;
+mod kept_decisions;
 mod look;
 mod placed;
 mod recent;
@@ -17,6 +18,7 @@ pub mod worker_metrics;
 
 pub use charts::HOUR_STEP_MS;
 pub use ended::{EndedAttempts, HistoryQuestion};
+pub use kept_decisions::{KeptDecisions, LOOK_MAX as DECISIONS_OF_LOOK_MAX};
 pub use placed::{PlacedNames, PlacedSteps};
 pub use recent::RecentAnswer;
 pub use sampler::Sampler;
@@ -34,6 +36,7 @@ use windlass_core::WorkerId;
 pub struct Figures {
     tallies: Mutex<RecentTallies>,
     charts: Mutex<Charts>,
+    decisions: Mutex<KeptDecisions>,
     /// The overview as it was last made.
     pub overview: RecentAnswer<Overview>,
     /// The scheduler's figures as they were last made.
@@ -46,6 +49,7 @@ impl Figures {
         Figures {
             tallies: Mutex::new(RecentTallies::new(clock.now().as_ms())),
             charts: Mutex::default(),
+            decisions: Mutex::default(),
             overview: RecentAnswer::default(),
             scheduler: RecentAnswer::default(),
         }
@@ -63,6 +67,11 @@ impl Figures {
     /// A worker with `cpus` cpus over time.
     pub fn worker_series(&self, id: WorkerId, cpus: f64, span: Span, now_ms: u64) -> WorkerSeries {
         self.charts.lock().worker_series(id, cpus, span, now_ms)
+    }
+
+    /// The decisions of the last day that are kept, to be looked through without holding others up.
+    pub fn kept_decisions(&self) -> KeptDecisions {
+        self.decisions.lock().clone()
     }
 
     /// Remembers what happened until now.

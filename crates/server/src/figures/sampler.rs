@@ -3,10 +3,12 @@
 use super::answers::farm_row;
 use super::blob::{self, Part};
 use super::charts::{DAY_STEP_MS, FARM_COLUMNS, FOLD, FarmColumn, HOUR_STEP_MS, Sample};
+use super::kept_decisions::{self, KeptDecisions};
 use super::look::{EngineLook, Entitled, look};
 use super::{Figures, Tally};
 use std::ops::Range;
 use std::sync::Arc;
+use windlass_api::board::BoardDecision;
 use windlass_core::Engine;
 use windlass_store::SeriesRow;
 
@@ -26,9 +28,15 @@ impl Sampler {
         Sampler { figures, entitled: Entitled::default(), before: Tally::default() }
     }
 
-    /// Takes over the charts that an earlier start has written.
+    /// Takes over the charts and decisions that an earlier start has written.
     pub fn restore(&self, rows: &[SeriesRow], now_ms: u64) {
         *self.figures.charts.lock() = blob::restore(rows, now_ms / HOUR_STEP_MS);
+        *self.figures.decisions.lock() = KeptDecisions::restore(rows, now_ms);
+    }
+
+    /// Takes in some of the decisions that were made since the look before, oldest first.
+    pub fn keep_decisions(&self, now_ms: u64, decisions: Vec<BoardDecision>) {
+        self.figures.decisions.lock().add(now_ms, decisions);
     }
 
     pub fn question(&self) -> impl FnOnce(&Engine) -> FarmLook + Send + 'static + use<> {
@@ -57,11 +65,15 @@ impl Sampler {
         self.figures.charts.lock().close(day_waits)
     }
 
-    /// The rows of a step of the day that is over, and the steps that are kept of each part of the charts.
+    /// The rows of a step of the day that is over, and the steps that are kept of each part of the charts and of decisions.
     pub fn rows(&self, day: u64) -> (Vec<SeriesRow>, Vec<(u8, Range<u64>)>) {
-        let rows = blob::encode(&self.figures.charts.lock(), day);
+        let mut rows = blob::encode(&self.figures.charts.lock(), day);
         let kept = Part::ALL.map(|part| (part as u8, day.saturating_sub(part.kept_steps())..day + 1));
-        (rows, kept.to_vec())
+        let mut kept = kept.to_vec();
+        let (decisions, steps) = self.figures.decisions.lock().row(day);
+        rows.extend(decisions);
+        kept.push((kept_decisions::PART, steps));
+        (rows, kept)
     }
 
     /// Median and 95th percentile of the waits of a step of the day, in ms.

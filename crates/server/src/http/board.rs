@@ -10,7 +10,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::board::{
-    Board, BoardDecision, BoardWorker, PendingJob, PendingJobs, RuleEntry, ScoringSummary,
+    Board, BoardDecision, BoardWorker, PendingJob, PendingJobs, RuleEntry, ScoringSummary, WinnerPoints,
 };
 use windlass_core::score::policy::rule_catalog;
 use windlass_core::time::NS_PER_S;
@@ -51,7 +51,8 @@ pub async fn rules() -> BoardReply<Vec<RuleEntry>> {
 pub struct SummaryQuery {
     /// Hours back from now in which they were made: 24 by default.
     window_hours: Option<u64>,
-    /// Entries of the answer, the last ones: 2000 by default, 10000 at most. The server remembers 1000.
+    /// Decisions that are summed up, the last ones: 2000 by default, 10000 at most. Behind the last 1000 they are a sample
+    /// of the day.
     limit: Option<usize>,
 }
 
@@ -68,10 +69,29 @@ pub async fn summary(
     let look = move |engine: &Engine| {
         let recent = engine.planner().decisions().take_while(|decision| decision.at >= from).take(limit);
         recent
-            .filter_map(|decision| Some(decision.ranked().into_iter().next()?.breakdown))
+            .filter_map(|decision| Some((decision.at, decision.ranked().into_iter().next()?.breakdown)))
             .collect::<Vec<_>>()
     };
-    answer(ScoringSummary::of(&app.handle.query(look).await?))
+    let recent = app.handle.query(look).await?;
+    let oldest_ms = recent.last().map_or(u64::MAX, |(at, _)| at.as_ms());
+    let mut winners: Vec<WinnerPoints> =
+        recent.iter().map(|(_, breakdown)| WinnerPoints::from_core(breakdown)).collect();
+    let mut kept = kept_decisions(&app, oldest_ms, limit - winners.len()).await;
+    kept.retain(|decision| decision.at >= from.as_ms());
+    winners.extend(kept.iter().filter_map(WinnerPoints::of));
+    answer(ScoringSummary::of(&winners))
+}
+
+/// Up to `limit` decisions that are kept of those before a time, newest first.
+async fn kept_decisions(app: &App, before_ms: u64, limit: usize) -> Vec<BoardDecision> {
+    if limit == 0 {
+        return Vec::new();
+    }
+    let kept = app.shared.figures.kept_decisions();
+    // They are compressed.
+    let read = tokio::task::spawn_blocking(move || kept.before(before_ms, limit));
+    // A server that ends has none.
+    read.await.unwrap_or_default()
 }
 
 /// Lists steps with tasks that wait and may start, in the order of their turns, and why they wait.
@@ -99,8 +119,11 @@ fn look_pending(engine: &Engine) -> PendingJobs {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionsQuery {
-    /// Entries of the answer: 100 by default, 1000 at most, which is what the server remembers.
+    /// Entries of the answer: 100 by default, 1000 at most. Behind the last 1000 they are a sample of the day.
     limit: Option<usize>,
+    /// Milliseconds since 1970 before which they were made: all by default. The `at` of an answer's last entry asks for
+    /// older ones.
+    before: Option<u64>,
 }
 
 /// Lists the last decisions, newest first, with what each rule said of the winner and the next best. A task
@@ -113,12 +136,17 @@ pub async fn decisions(
     Query(query): Query<DecisionsQuery>,
 ) -> BoardReply<Vec<BoardDecision>> {
     let limit = within("limit", query.limit, PAGE_DEFAULT, PAGE_MAX)?;
+    let before = query.before.unwrap_or(u64::MAX);
     let placed = app.handle.parts().placed.clone();
     let look = move |engine: &Engine| {
-        let recent = engine.planner().decisions().take(limit);
+        let recent =
+            engine.planner().decisions().skip_while(|decision| decision.at.as_ms() >= before).take(limit);
         recent.map(|decision| view::decision(engine, decision, &placed)).collect::<Vec<_>>()
     };
-    answer(app.handle.query(look).await?)
+    let mut found = app.handle.query(look).await?;
+    let oldest = found.last().map_or(before, |decision| decision.at);
+    found.extend(kept_decisions(&app, oldest, limit - found.len()).await);
+    answer(found)
 }
 
 /// Lists what workers have and use.

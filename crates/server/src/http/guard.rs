@@ -252,6 +252,8 @@ impl Asked {
                     note(&path);
                 }
             }
+            // A server that stands by did nothing for a stranger, and strangers must not fill the log.
+            StatusCode::SERVICE_UNAVAILABLE if caller.is_none() => {}
             _ if *changes => note(&NotedPath::of(path)),
             _ => {}
         }

@@ -125,6 +125,18 @@ pub(crate) fn app_for_tests(handle: &Handle, options: ServeOptions) -> (App, Rou
     (app, routes)
 }
 
+/// All layers of a server that stands by, and that nobody connects to.
+#[cfg(test)]
+pub(crate) fn standing_by_for_tests(
+    handle: &Handle,
+    options: ServeOptions,
+    request_client: Arc<RequestClient>,
+) -> Router {
+    let terms = options.terms;
+    let (app, _) = new_app(&[], handle, options, Some(request_client));
+    router(app, terms, Router::new())
+}
+
 /// Accepts connections until the handle closes, and waits for `tasks`, which end then, too.
 async fn listen(
     listeners: Vec<Listener>,

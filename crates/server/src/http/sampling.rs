@@ -1,9 +1,11 @@
 //! Looks at the farm every ten seconds, keeps the series, and writes them to the store every five minutes.
 
-use crate::figures::{Figures, HOUR_STEP_MS, Sampler};
+use crate::figures::{DECISIONS_OF_LOOK_MAX, Figures, HOUR_STEP_MS, Sampler};
 use crate::handle::Handle;
+use crate::view;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_core::{Engine, Time};
 
 /// Samples the farm until the server ends.
 pub(super) async fn sample(figures: Arc<Figures>, handle: Handle) {
@@ -13,14 +15,23 @@ pub(super) async fn sample(figures: Arc<Figures>, handle: Handle) {
         Ok(rows) => sampler.restore(&rows, handle.now().as_ms()),
         Err(error) => tracing::warn!("charts begin again: {error}"),
     }
+    let mut since = Time::default();
     loop {
         tokio::select! {
             () = tokio::time::sleep(until_next(handle.now().as_ms())) => {}
             _ = closing.wait_for(|closing| *closing) => break,
         }
+        let (question, placed) = (sampler.question(), handle.parts().placed.clone());
+        let question = move |engine: &Engine| {
+            let decisions = view::sampled_decisions(engine, since, DECISIONS_OF_LOOK_MAX, &placed);
+            (question(engine), decisions)
+        };
         // A server that ends answers no more questions.
-        let Ok(seen) = handle.query(sampler.question()).await else { continue };
-        if let Some(day) = sampler.add(seen, handle.now().as_ms(), handle.parts().metrics.tally()) {
+        let Ok((seen, (decisions, newest))) = handle.query(question).await else { continue };
+        since = newest;
+        let now_ms = handle.now().as_ms();
+        sampler.keep_decisions(now_ms, decisions);
+        if let Some(day) = sampler.add(seen, now_ms, handle.parts().metrics.tally()) {
             keep(&handle, &sampler, day).await;
         }
     }

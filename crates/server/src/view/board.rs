@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use windlass_api::Judged;
 use windlass_api::board::{BoardCandidate, BoardDecision, BoardWorker, PendingJob};
 use windlass_api::figures::QueueCpus;
-use windlass_core::TaskId;
 use windlass_core::engine::Engine;
 use windlass_core::explain::Reason;
 use windlass_core::ids::StepKey;
 use windlass_core::plan::Decision;
 use windlass_core::worker::Worker;
+use windlass_core::{TaskId, Time};
 
 /// A step of an active job; `None` if it has no ready task.
 pub fn pending_job(engine: &Engine, key: StepKey, reason: &Reason) -> Option<PendingJob> {
@@ -61,6 +61,22 @@ pub fn decision(engine: &Engine, decision: &Decision, placed: &PlacedSteps) -> B
         winner: candidates.first().map(|winner| winner.name.clone()),
         candidates,
     }
+}
+
+/// Up to `max` of the decisions after `since`, evenly spread and oldest first, and the time of the last of all.
+pub fn sampled_decisions(
+    engine: &Engine,
+    since: Time,
+    max: usize,
+    placed: &PlacedSteps,
+) -> (Vec<BoardDecision>, Time) {
+    let new = || engine.planner().decisions().take_while(move |decision| decision.at > since);
+    let newest = new().next().map_or(since, |decision| decision.at);
+    let every = new().count().div_ceil(max).max(1);
+    let mut sample: Vec<BoardDecision> =
+        new().step_by(every).map(|found| decision(engine, found, placed)).collect();
+    sample.reverse();
+    (sample, newest)
 }
 
 /// Queues that are told of one worker.

@@ -6,7 +6,7 @@ mod overview;
 mod settings;
 mod worker_why;
 
-pub use board::{board_worker, decision, pending_job};
+pub use board::{board_worker, decision, pending_job, sampled_decisions};
 pub use grid::{active_grid, ended_grid, parked_grid};
 pub use overview::{ending_tokens, overview, scheduler, with_rates, with_scheduler_rates};
 pub use settings::{held_limit, limit, queues};

@@ -4,12 +4,13 @@ use crate::figures::Stretch;
 use crate::token_end::TokenEnd;
 use std::cmp::Reverse;
 use windlass_api::figures::{
-    ActiveJobs, AttemptRates, FarmCpus, Leases, Overview, QueueCpus, SchedulerFigures, SufferingWorker,
-    WaitingTasks, WorkerCounts,
+    ActiveJobs, AttemptRates, FarmCpus, InstanceFigures, Leases, Overview, QueueCpus, SchedulerFigures,
+    SufferingWorker, WaitingTasks, WindowMeans, WorkerCounts,
 };
 use windlass_core::engine::Engine;
 use windlass_core::explain::{Word, WorkerReason, vetoed_workers, waiting_tasks};
 use windlass_core::plan::placement::{Ineligible, worker_blockers};
+use windlass_core::score::windows::{Metric, Windowed};
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{Time, WorkerId, queues};
 
@@ -189,7 +190,26 @@ pub fn scheduler(engine: &Engine, now: Time) -> SchedulerFigures {
         reservations: engine.planner().reservations().holders().count(),
         left_out,
         stranded_cores: cores(engine.planner().stranded_cpu()),
+        instance: Some(instance(engine, now)),
         ..SchedulerFigures::default()
+    }
+}
+
+/// What scoring rules see of the farm, with the means until now.
+fn instance(engine: &Engine, now: Time) -> InstanceFigures {
+    let (plan, workers, counts) = (engine.planner(), engine.workers(), engine.counts());
+    let means = plan.means(now);
+    let means = Metric::ALL.map(|metric| {
+        let Windowed { w5m, w1h, w24h } = means[metric];
+        (metric.as_str().to_owned(), WindowMeans { w5m, w1h, w24h })
+    });
+    InstanceFigures {
+        total_workers: workers.open_count(),
+        idle_workers: workers.idle_count(),
+        active_tasks: counts.active,
+        pending_tasks: counts.ready,
+        core_score: plan.instance().core_score,
+        means: means.into(),
     }
 }
 

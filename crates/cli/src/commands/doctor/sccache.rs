@@ -3,11 +3,12 @@
 use super::check::Check;
 use crate::client::context::Context;
 use crate::commands::gateway::SccacheArgs;
-use crate::node::serve::sccache_settings;
+use crate::node::gateways::sccache_settings;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use windlass_core::worker::Origin;
 use windlass_gateway_sccache::config::{ClientAuth, SchedulerConfig, ServerAuth};
 
 /// How long a build server or a scheduler may take to answer.
@@ -104,7 +105,8 @@ async fn servers(context: &Context) -> Check {
             return Check::note(WHAT, format!("cannot ask which build servers there are: {why}"), advice);
         }
     };
-    let known = workers.iter().filter_map(|worker| worker.name.parse::<SocketAddr>().ok());
+    let addresses = workers.iter().filter_map(|worker| Origin::Sccache.own_name(&worker.name));
+    let known = addresses.filter_map(|address| address.parse::<SocketAddr>().ok());
     let known: Vec<SocketAddr> = known.take(SERVERS_MAX).collect();
     if known.is_empty() {
         let what = "the server that was asked knows no build servers".to_owned();

@@ -7,6 +7,7 @@ use crate::api_error::ApiError;
 use crate::auth::{Caller, WORKER_PATHS, random};
 use crate::http::App;
 use crate::http::guard::came_by;
+use crate::listen::body::drain;
 use crate::peers::{KnownOwner, RequestClient, RequestHead};
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -47,8 +48,15 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
     if request.uri().path().starts_with(WORKER_PATHS) {
         return elsewhere(request_client.owner()).into_http();
     }
+    if app.shared.gateways.of(request.uri().path()).is_some() {
+        return not_here(&request_client, request).await;
+    }
     let pattern = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let Some(pattern) = pattern else { return not_here(&request_client, request, next).await };
+    let Some(pattern) = pattern else {
+        // Other settings may have given the owner a gateway.
+        let is_native = request.uri().path().starts_with("/api/");
+        return if is_native { next.run(request).await } else { not_here(&request_client, request).await };
+    };
     let caller = request.extensions().get::<Caller>().cloned();
     let Some(caller) = caller.filter(|_| !is_local(&pattern)) else { return next.run(request).await };
     let (parts, body) = request.into_parts();
@@ -107,23 +115,104 @@ fn elsewhere(owner: Option<KnownOwner>) -> tonic::Status {
     status
 }
 
-/// Paths that are in no table: most are of gateways, which the owner serves alone.
-async fn not_here(request_client: &RequestClient, request: Request, next: Next) -> Response {
-    if request.uri().path().starts_with("/api/") {
-        return next.run(request).await;
-    }
+/// Says who serves gateways: the owner alone. Their clients may show their token in a body, or have none, so nothing is
+/// asked of them here. The owner asks.
+async fn not_here(request_client: &RequestClient, request: Request) -> Response {
+    drain(request.into_body()).await;
     let why = match request_client.owner() {
         Some(KnownOwner { name, address: Some(address) }) => {
             format!("this server stands by; '{name}' at {address} owns the farm and answers here")
         }
         _ => "this server stands by, and another one owns the farm".to_owned(),
     };
-    ApiError::new(ErrorCode::Unavailable, why).into_response()
+    let hint = "give clients an address that leads to the owner; 'windlass scheduler list' shows which server that is";
+    ApiError::new(ErrorCode::Unavailable, why).hint(hint).into_response()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Auth;
+    use crate::config::Config;
+    use crate::connections::RoomLimits;
+    use crate::gateway::{Front, Gateway, Gateways, Starting};
+    use crate::grpc::WorkerTerms;
+    use crate::handle::Handle;
+    use crate::http::{ServeOptions, standing_by_for_tests};
+    use crate::peers::ServerKey;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+    use std::sync::Arc;
+    use windlass_store::{ServerId, Store};
+
+    /// A gateway of the paths beneath `/gate/`, whose clients show their token in the body.
+    struct ElsewhereGate;
+
+    impl Gateway for ElsewhereGate {
+        fn name(&self) -> &'static str {
+            "gate"
+        }
+
+        fn start(&self, _: Front) -> Starting<'_> {
+            unreachable!("the owner alone starts it")
+        }
+
+        fn owns(&self, path: &str) -> bool {
+            path.starts_with("/gate/")
+        }
+
+        fn body_bytes_max(&self) -> usize {
+            1 << 20
+        }
+
+        fn takes_token_in_body(&self, path: &str) -> bool {
+            path == "/gate/submit"
+        }
+    }
+
+    /// A server that stands by for one called `east`.
+    async fn standing_by() -> axum::Router {
+        let (store, config) = (Store::open("memory").unwrap(), Config::default());
+        let client = RequestClient::new(store.clone(), ServerId(2), ServerKey::new().unwrap());
+        let address = Some("http://10.0.0.1:7117".to_owned());
+        client.set_owner(Some(KnownOwner { name: "east".to_owned(), address }));
+        let options = ServeOptions {
+            store: "memory".to_owned(),
+            auth: Auth::load(&store, true, "root".to_owned()).await.unwrap(),
+            audit: None,
+            idle: None,
+            terms: WorkerTerms { lease: None, report: Duration::from_secs(1) },
+            gateways: Gateways::new(vec![Arc::new(ElsewhereGate)]),
+            room: RoomLimits::new(None, None),
+            user_limits: config.users.clone(),
+            read_all: false,
+            audit_files: 1,
+            board: config.board.clone(),
+            queues: std::collections::BTreeMap::new(),
+            key: None,
+        };
+        standing_by_for_tests(&Handle::without_engine(store), options, Arc::new(client))
+    }
+
+    #[tokio::test]
+    async fn clients_of_gateways_are_told_who_the_owner_is_whatever_they_show() {
+        let server = TowerToHyperService::new(standing_by().await);
+        let ask = async |method: &str, path: &str, body: &'static str| {
+            let request = axum::http::Request::builder().method(method).uri(path);
+            let answer = server.call(request.body(Body::from(body)).unwrap()).await.unwrap();
+            let status = answer.status().as_u16();
+            let text = axum::body::to_bytes(answer.into_body(), 1 << 16).await.unwrap();
+            (status, String::from_utf8_lossy(&text).into_owned())
+        };
+        let token = "{\"my_account\": \"ann\", \"my_token\": \"wl_0_0\"}";
+        let asked = [("POST", "/gate/submit", token), ("GET", "/gate/boot", ""), ("PUT", "/gate/file", "x")];
+        for (method, path, body) in asked {
+            let (status, said) = ask(method, path, body).await;
+            assert_eq!(status, 503, "{path}: {said}");
+            assert!(said.contains("'east' at http://10.0.0.1:7117 owns the farm"), "{path}: {said}");
+        }
+        assert_eq!(ask("GET", "/api/v1/jobs", "").await.0, 401, "others show a token here");
+    }
 
     #[test]
     fn what_each_server_answers_itself_is_in_the_table_of_requests() {

@@ -152,6 +152,7 @@ fn worker_series() -> WorkerSeries {
         memory_pressure: vec![Some(0.0); 360],
         io_pressure: vec![None; 360],
         load: wave(360, 1.5),
+        ..WorkerSeries::default()
     }
 }
 
