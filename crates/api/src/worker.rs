@@ -116,6 +116,8 @@ impl Worker {
             heard_ms: from.link.heard.map(Time::as_ms),
             lease_until_ms: from.record.lease_until.map(Time::as_ms),
             version: None,
+            token_expires_ms: None,
+            token_ends_soon: false,
             load: from.reported.dated_load().map(|(at, report)| Box::new(Load::from_core(at, report))),
             core_score: from.core_score(),
             cache_keys: from.reported.caches().map(|keys| keys.len()),

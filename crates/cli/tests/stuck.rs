@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 /// Puts an `nvidia-smi` first in a command's `PATH`, which tells two devices once a file `answers` is in `dir`.
 fn with_driver(command: &mut Command, dir: &Path) {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(dir).unwrap();
     let (program, answers) = (dir.join("nvidia-smi"), dir.join("answers"));
     let waits = format!("until [ -e {} ]; do sleep 0.05; done", answers.display());
