@@ -152,6 +152,7 @@ impl Outline for Step {
             name: _,
             first_task: _,
             tasks: _,
+            processes: _,
             command,
             cwd,
             resources: _,

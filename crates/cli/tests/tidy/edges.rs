@@ -169,7 +169,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 37] = [
+pub const API_EDGES: [(&str, &[&str]); 38] = [
     ("address", &[]),
     ("after", &[]),
     ("error", &[]),
@@ -195,11 +195,24 @@ pub const API_EDGES: [(&str, &[&str]); 37] = [
     ("limit", &["queue"]),
     ("session", &["space"]),
     ("why", &["failure", "task", "word"]),
-    ("body", &["session", "space"]),
+    ("chunk_range", &["space"]),
+    ("body", &["chunk_range", "session", "space"]),
     ("wire", &["session"]),
     (
         "submit",
-        &["after", "body", "fail_limit", "job_name", "on_end", "session", "shape", "space", "why", "word"],
+        &[
+            "after",
+            "body",
+            "chunk_range",
+            "fail_limit",
+            "job_name",
+            "on_end",
+            "session",
+            "shape",
+            "space",
+            "why",
+            "word",
+        ],
     ),
     ("job", &["failure", "on_end", "submit", "token", "word"]),
     ("dry_run", &["job", "submit", "why"]),
@@ -214,6 +227,7 @@ pub const API_EDGES: [(&str, &[&str]); 37] = [
         &[
             "address",
             "body",
+            "chunk_range",
             "door",
             "dry_run",
             "error",

@@ -230,6 +230,7 @@ pub fn job(id: u64) -> Job {
             name: "render".to_owned(),
             first_task: 0,
             tasks: 1_000,
+            processes: None,
             command: Vec::new(),
             cwd: None,
             resources: Resources { cpus: 2.0, memory: 512 << 20, ..Resources::default() },
