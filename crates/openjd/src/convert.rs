@@ -3,6 +3,7 @@
 //! for the worker. Chunks and a deferred cancelation mode are errors, with their path. The maximum of an
 //! amount other than cpus has no effect.
 
+use crate::library_faults::shown;
 use crate::locate::Key;
 use crate::options::Options;
 use openjd_model::job::{self, Job, ResolvedChunks, TaskParamRange, TaskParameter};
@@ -82,7 +83,7 @@ impl Converter<'_> {
         let depends = step.dependencies.iter().flatten();
         let (resources, cpus_max) = resources(step.host_requirements.as_ref());
         Ok(StepRequest {
-            name: Some(step.name.clone()),
+            name: Some(shown(&step.name)),
             command: action.command,
             env: self.options.env.clone(),
             param: space.map(Param::Space),
@@ -91,7 +92,7 @@ impl Converter<'_> {
             cpus_max,
             tags: tags(step.host_requirements.as_ref()),
             time_limit_ms: action.timeout_ms,
-            depends: depends.map(|d| Depends { on: d.depends_on.clone(), by: By::Step }).collect(),
+            depends: depends.map(|d| Depends { on: shown(&d.depends_on), by: By::Step }).collect(),
             session: Some(session),
             ..Default::default()
         })

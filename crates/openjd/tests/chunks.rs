@@ -11,8 +11,8 @@ use windlass_openjd::{Format, Options, TemplateError, parameters, submission};
 fn template(range: &str, chunks: &str) -> String {
     format!(
         "specificationVersion: jobtemplate-2023-09\nextensions: [TASK_CHUNKING]\nname: T\nsteps:\n- name: S\n  \
-         parameterSpace:\n    taskParameterDefinitions:\n    - {{name: Frame, type: 'CHUNK[INT]', range: {range}, chunks: \
-         {{{chunks}}}}}\n  script: {{actions: {{onRun: {{command: render, args: ['{{{{Task.Param.Frame}}}}']}}}}}}\n"
+         parameterSpace:\n    taskParameterDefinitions:\n    - {{name: Frame, type: 'CHUNK[INT]', range: {range}, \
+         chunks: {{{chunks}}}}}\n  script: {{actions: {{onRun: {{command: render, args: ['{{{{Task.Param.Frame}}}}']}}}}}}\n"
     )
 }
 

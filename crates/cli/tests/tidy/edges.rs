@@ -587,14 +587,15 @@ pub const SCCACHE_EDGES: [(&str, &[&str]); 15] = [
 ];
 
 /// The modules of the reader of templates that each of its modules may use. There is no circle.
-pub const OPENJD_EDGES: [(&str, &[&str]); 7] = [
+pub const OPENJD_EDGES: [(&str, &[&str]); 8] = [
     ("locate", &[]),
     ("options", &[]),
-    ("convert", &["locate", "options"]),
-    ("error", &["locate", "options"]),
+    ("library_faults", &["locate"]),
+    ("convert", &["library_faults", "locate", "options"]),
+    ("error", &["library_faults", "locate", "options"]),
     ("listing", &["error", "options"]),
     ("parameters", &["error", "options"]),
-    ("lib", &["convert", "error", "listing", "locate", "options", "parameters"]),
+    ("lib", &["convert", "error", "library_faults", "listing", "locate", "options", "parameters"]),
 ];
 
 /// The modules of OpenCue's gateway that each of its modules may use. There is no circle.
