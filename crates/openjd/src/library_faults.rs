@@ -69,7 +69,7 @@ pub fn check_numbers(numbers: &[ReferringNumber], parameters: &[&str]) -> Result
 /// Fills in the elements with the values of parameters.
 ///
 /// # Errors
-/// The path of the first one that is no whole number, and the reason.
+/// The path of the first one that is not a whole number, and the reason.
 pub fn fill_numbers<'a>(
     document: &mut Value,
     numbers: &[ReferringNumber],
