@@ -1,5 +1,6 @@
 //! The body of a step: what its tasks run. It is opaque bytes to the core, and this JSON to servers and workers.
 
+use crate::chunk_range::ChunkRange;
 use crate::session::{Session, TaskValue};
 use crate::space::Space;
 use serde::{Deserialize, Serialize};
@@ -100,14 +101,14 @@ impl StepBody {
                     let values = space.values(place).into_iter();
                     values.filter(|(param, _)| param.name == name).find_map(|(_, value)| value.parse().ok())
                 };
-                let range = range_expression(all().filter_map(number));
+                let range = range_expression(all().filter_map(number), chunks.range);
                 if let Some(own) = values.params.iter_mut().find(|value| value.name == name) {
                     own.value = range;
                 }
             }
             _ => {
                 let numbers = all().filter_map(|place| self.value(place)?.parse().ok());
-                values.value = Some(range_expression(numbers));
+                values.value = Some(range_expression(numbers, chunks.range));
             }
         }
         values
@@ -129,11 +130,14 @@ impl StepBody {
 }
 
 /// The values that one process of a step with chunks gets.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ChunkedBody {
     /// The parameter of a space that has several values in one chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub param: Option<String>,
+    /// How numbers are written. Steps that were submitted without it have `1-10`, `1-9:2` and `5`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<ChunkRange>,
 }
 
 /// The values of one process.
@@ -147,24 +151,29 @@ pub struct ChunkValues {
     pub each: Vec<String>,
 }
 
-/// Rising numbers as ranges of Open Job Description: `1-10`, `1-9:2`, `1,5,7-9`.
-pub fn range_expression(numbers: impl IntoIterator<Item = i64>) -> String {
+/// Rising numbers as ranges of Open Job Description: `1-10`, `1-9:2`, `1,5,7-9`. Contiguous ones are `1-10` and `5-5`.
+/// Noncontiguous ones are written as its programs write them, with `7,8` for two numbers.
+pub fn range_expression(numbers: impl IntoIterator<Item = i64>, range: Option<ChunkRange>) -> String {
     let numbers: Vec<i64> = numbers.into_iter().collect();
+    let is_contiguous = range == Some(ChunkRange::Contiguous);
+    let is_noncontiguous = range == Some(ChunkRange::Noncontiguous);
     let mut parts: Vec<String> = Vec::new();
     let mut rest = &numbers[..];
     while let Some(first) = rest.first() {
-        let step = rest.get(1).map_or(1, |second| second.wrapping_sub(*first));
+        let second = rest.get(1).filter(|_| !is_contiguous);
+        let step = second.map_or(1, |second| second.wrapping_sub(*first));
         let mut length = 1;
         while rest.get(length).is_some_and(|next| next.wrapping_sub(rest[length - 1]) == step) {
             length += 1;
         }
         // Two numbers with a gap are no range of their own: the second may begin one.
-        if length == 2 && step != 1 {
+        if length == 2 && step != 1 && !is_noncontiguous {
             length = 1;
         }
         let last = rest[length - 1];
         parts.push(match (length, step) {
-            (1, _) => first.to_string(),
+            (1, _) if !is_contiguous => first.to_string(),
+            (2, _) if is_noncontiguous => format!("{first},{last}"),
             (_, 1) => format!("{first}-{last}"),
             _ => format!("{first}-{last}:{step}"),
         });
@@ -293,13 +302,24 @@ mod tests {
             (vec![5, 4, 3], "5-3:-1"),
             (vec![-2, -1, 0], "-2-0"),
         ] {
-            assert_eq!(range_expression(numbers), text);
+            assert_eq!(range_expression(numbers, None), text);
+        }
+        for (numbers, contiguous, noncontiguous) in [
+            (vec![5], "5-5", "5"),
+            (vec![9, 10], "9-10", "9,10"),
+            (vec![1, 2, 3], "1-3", "1-3"),
+            (vec![-2, -1], "-2--1", "-2,-1"),
+            (vec![1, 3, 5, 6], "1-1,3-3,5-6", "1-5:2,6"),
+            (vec![4, 8, 9, 10], "4-4,8-10", "4,8,9,10"),
+        ] {
+            assert_eq!(range_expression(numbers.clone(), Some(ChunkRange::Contiguous)), contiguous);
+            assert_eq!(range_expression(numbers, Some(ChunkRange::Noncontiguous)), noncontiguous);
         }
     }
 
     #[test]
     fn a_chunk_has_the_values_of_all_its_tasks() {
-        let chunks = Some(ChunkedBody { param: None });
+        let chunks = Some(ChunkedBody::default());
         let body = StepBody {
             params: Params::Range { start: 10, step: 1 },
             chunks: chunks.clone(),
@@ -309,6 +329,21 @@ mod tests {
         let values = Params::Values(["a", "b", "c"].map(str::to_owned).into());
         let body = StepBody { params: values, chunks, ..StepBody::default() };
         assert_eq!(body.chunk_values(1, &[2]).each, ["b", "c"]);
+    }
+
+    #[test]
+    fn a_contiguous_chunk_of_one_number_is_a_range_and_older_steps_keep_their_form() {
+        let of = |chunks: &str| {
+            let space =
+                r#"{"space": {"params": [{"name": "F", "values": {"ranges": [{"start": 4, "end": 6}]}}]}}"#;
+            let body = format!(
+                r#"{{"command": [], "env": {{}}, "cwd": "/", "params": {space}, "chunks": {chunks}}}"#
+            );
+            let body: StepBody = serde_json::from_str(&body).unwrap();
+            body.chunk_values(1, &[]).params.remove(0).value
+        };
+        assert_eq!(of(r#"{"param": "F", "range": "contiguous"}"#), "5-5");
+        assert_eq!(of(r#"{"param": "F"}"#), "5");
     }
 
     #[test]

@@ -167,6 +167,10 @@ pub struct Step {
     pub first_task: u32,
     /// Number of its tasks.
     pub tasks: u32,
+    /// Processes that run its tasks, if none fails and no limit divides them further; only of a step with chunks of a
+    /// fixed size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u32>,
     /// Program and arguments; only if one job is requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
@@ -274,6 +278,7 @@ impl Step {
                 name: step.name.clone(),
                 first_task: first,
                 tasks: step.tasks,
+                processes: step.chunks.as_ref().and_then(|chunks| chunks.count(step.tasks)),
                 command: Vec::new(),
                 cwd: None,
                 umask: None,

@@ -8,6 +8,7 @@ mod address;
 mod after;
 pub mod board;
 mod body;
+mod chunk_range;
 #[cfg(feature = "client")]
 pub mod client;
 mod door;
@@ -45,6 +46,7 @@ pub use address::{ADDRESSES_MAX, Address, Addresses, BadAddresses};
 pub use body::{
     BODY_BYTES_MAX, ChunkValues, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX, fill_in, range_expression,
 };
+pub use chunk_range::ChunkRange;
 pub use door::{BOARD_HEADER, BoardCode, BoardMe, BoardSignIn, SignedInBy};
 pub use dry_run::{DryRun, DryRunStep, StartsOn, SubmitAnswer};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};

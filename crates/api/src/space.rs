@@ -180,9 +180,9 @@ impl Space {
         all.map(|(param, place)| (param, param.values.get(place).unwrap_or_default())).collect()
     }
 
-    /// How many values a parameter of whole numbers has, if it varies fastest: tasks in a row then differ in nothing
-    /// else.
-    pub fn fastest(&self, name: &str) -> Option<u32> {
+    /// The values of a parameter of whole numbers, and how many, if it varies fastest: tasks in a row then differ in
+    /// nothing else.
+    pub fn fastest(&self, name: &str) -> Option<(&Values, u32)> {
         let last = match &self.combination {
             None => self.params.last()?.name.as_str(),
             Some(Combination::Param(name)) => name.as_str(),
@@ -197,7 +197,8 @@ impl Space {
             Values::Ranges(_) => true,
             Values::List(list) => list.iter().all(|value| value.parse::<i64>().is_ok()),
         };
-        u32::try_from(values.len()).ok().filter(|_| last == name && whole)
+        let count = u32::try_from(values.len()).ok()?;
+        (last == name && whole).then_some((values, count))
     }
 
     fn param(&self, name: &str) -> Option<usize> {
@@ -274,7 +275,7 @@ impl Values {
         }
     }
 
-    fn len(&self) -> u128 {
+    pub(crate) fn len(&self) -> u128 {
         self.count().unwrap_or(0)
     }
 

@@ -2,13 +2,14 @@
 
 use crate::after::after_of;
 use crate::body::{BODY_BYTES_MAX, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX};
+use crate::chunk_range::{ChunkRange, runs_of};
 use crate::fail_limit::{BadFailLimit, parse_fail_limit};
 use crate::job_name::name_of;
 use crate::on_end::OnEnd;
 use crate::quantity::{BadQuantity, parse_umask};
 use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
-use crate::space::{Param, SpaceError};
+use crate::space::{Param, Range, SpaceError, Values};
 use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -203,6 +204,10 @@ pub struct ChunksRequest {
     /// by default all tasks are one block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<u32>,
+    /// The numbers that one process may get, and how it gets them; by default any, and the last chunk may be short.
+    /// Excludes `block`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<ChunkRange>,
 }
 
 /// The kind of work of a step.
@@ -427,9 +432,15 @@ fn chunks_of(
     tasks: u128,
 ) -> Result<Chunks, &'static str> {
     let mut block = u32::try_from(tasks).unwrap_or(u32::MAX);
+    let mut runs = Vec::new();
     match params {
         Params::None => return Err("the step has one task; give it values, or leave chunks out"),
-        Params::Range { .. } => {}
+        Params::Range { start, step } => {
+            let end = start.saturating_add(step.saturating_mul(i64::from(block) - 1));
+            let numbers = Values::Ranges(vec![Range { start: *start, end, step: *step }]);
+            runs = from.range.map(|range| runs_of(range, &numbers)).unwrap_or_default();
+        }
+        Params::Values(_) if from.range.is_some() => return Err("range is for numbers; leave it out"),
         Params::Values(values) => {
             let braces = command.iter().filter(|argument| argument.contains('{')).count();
             if braces != 1 || !command.iter().any(|argument| argument == "{}") {
@@ -440,19 +451,24 @@ fn chunks_of(
         }
         Params::Space(space) => {
             let name = from.param.as_deref().ok_or("name the parameter of the space, as param")?;
-            block = space
+            let (numbers, count) = space
                 .fastest(name)
                 .ok_or("param must be the parameter that varies fastest, of whole numbers")?;
+            block = count;
+            runs = from.range.map(|range| runs_of(range, numbers)).unwrap_or_default();
         }
     }
     if from.tasks == Some(0) || from.target_ms == Some(0) || from.block == Some(0) {
         return Err("tasks, target_ms and block must be at least 1");
     }
+    if from.range.is_some() && from.block.is_some() {
+        return Err("range says where chunks end; leave block out");
+    }
     let size = match (from.tasks, from.target_ms) {
         (Some(tasks), None) => ChunkSize::Fixed(tasks),
         (first, target_ms) => ChunkSize::Learned { first: first.unwrap_or(1), target_ms },
     };
-    Ok(Chunks { block: from.block.unwrap_or(block).min(block), size })
+    Ok(Chunks { block: from.block.unwrap_or(block).min(block), runs, size })
 }
 
 fn check_range_of_cpus(
@@ -504,7 +520,7 @@ impl StepRequest {
             return Err(SubmitError::BadCpus { step: name, cpus: resources.cpus });
         };
         check_range_of_cpus(&name, resources.cpus, self.cpus_max, self.cpus_auto)?;
-        let chunked = self.chunks.map(|chunks| ChunkedBody { param: chunks.param });
+        let chunked = self.chunks.map(|chunks| ChunkedBody { param: chunks.param, range: chunks.range });
         let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
         let body = StepBody {

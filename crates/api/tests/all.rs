@@ -1,5 +1,6 @@
 //! All tests of this crate as one program, which is linked once. Each file is a module: `--test all wire::` runs one.
 
+mod chunks;
 mod fuzz;
 mod hints;
 #[cfg(feature = "client")]

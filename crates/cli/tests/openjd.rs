@@ -133,6 +133,25 @@ parameterDefinitions:
 }
 
 #[test]
+fn contiguous_chunks_have_two_ends_and_end_at_gaps() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    // As in the first example of RFC 0001: the script divides what it gets at the dash.
+    let script = "range='{{Task.Param.Frame}}'\necho from ${range%-*} to ${range#*-}";
+    let space = "  parameterSpace:\n    taskParameterDefinitions:\n    - {name: Frame, type: 'CHUNK[INT]', range: \
+                 '{{Param.Frames}}', chunks: {defaultTaskCount: 10, rangeConstraint: CONTIGUOUS}}\n";
+    let definitions = "extensions: [TASK_CHUNKING]\nparameterDefinitions:\n- {name: Frames, type: STRING, default: '1-12'}\n";
+    let file = template(&farm, &format!("{definitions}{}", step(script, space)));
+    assert_eq!(
+        farm.ok(&["run", "-f", &file, "-p", "Frames=7,12-14,95"]),
+        "from 7 to 7\nfrom 12 to 14\nfrom 95 to 95\n"
+    );
+    let job = farm.json(&["job", "show", "last"]);
+    assert_eq!((&job["steps"][0]["tasks"], &job["steps"][0]["processes"]), (&5.into(), &3.into()), "{job}");
+    assert!(farm.ok(&["job", "show", "last"]).contains("5 tasks in 3 processes"));
+    assert_eq!(farm.ok(&["run", "-f", &file]), "from 1 to 6\nfrom 7 to 12\n");
+}
+
+#[test]
 fn a_template_comes_from_standard_input() {
     let farm = Farm::with_server(&[]);
     let path = PathBuf::from(template(&farm, &step("echo hello", "")));

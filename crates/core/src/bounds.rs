@@ -9,6 +9,8 @@ pub const GANG_TASKS_MAX: u32 = 256;
 pub const RIDERS_PER_WORKER_MAX: u32 = 50_000;
 /// Tasks that one process runs together.
 pub const CHUNK_TASKS_MAX: u32 = 1_000;
+/// Changes of the length of runs in the chunks of one step: 80 KB in memory, and some 200 KB in the database.
+pub const CHUNK_RUNS_MAX: usize = 10_000;
 /// Steps of one job.
 pub const STEPS_PER_JOB_MAX: usize = 1_000;
 /// Tasks of one job, over all its steps.

@@ -3,8 +3,8 @@
 use crate::kit::live::{LiveFarm, run};
 use crate::kit::{self, Farm, GIB, cores, record, set_limit, spec, step, task};
 use windlass_core::Resources;
-use windlass_core::engine::{Event, Settings, StoredState, WorkerCommand};
-use windlass_core::job::{ChunkSize, Chunks, End, JobSpec, StepSpec, TaskResult, TaskRow};
+use windlass_core::engine::{Event, Refusal, Reply, Settings, StoredState, WorkerCommand};
+use windlass_core::job::{ChunkSize, Chunks, End, EqualRuns, JobSpec, StepSpec, TaskResult, TaskRow};
 use windlass_core::licences::Limit;
 
 const AUTO: ChunkSize = ChunkSize::Learned { first: 1, target_ms: None };
@@ -14,7 +14,11 @@ fn farm_of(workers: usize, of_cores: u32) -> Farm {
 }
 
 fn chunked(tasks: u32, size: ChunkSize) -> StepSpec {
-    StepSpec { chunks: Some(Chunks { block: tasks, size }), body: run((1, 1), 0), ..step(tasks, cores(1)) }
+    StepSpec {
+        chunks: Some(Chunks { block: tasks, runs: Vec::new(), size }),
+        body: run((1, 1), 0),
+        ..step(tasks, cores(1))
+    }
 }
 
 /// The chunks that were sent since the last look: the number of the first task, and those of the others.
@@ -87,7 +91,7 @@ fn a_chunk_holds_what_one_task_holds_and_each_task_ends_by_itself() {
 fn blocks_caps_and_earlier_failures_bound_a_chunk() {
     let mut farm = farm_of(1, 1);
     let blocks = StepSpec {
-        chunks: Some(Chunks { block: 3, size: ChunkSize::Fixed(10) }),
+        chunks: Some(Chunks { block: 3, runs: Vec::new(), size: ChunkSize::Fixed(10) }),
         ..chunked(6, ChunkSize::Fixed(1))
     };
     let job = farm.submit(spec("q", [blocks]));
@@ -104,6 +108,79 @@ fn blocks_caps_and_earlier_failures_bound_a_chunk() {
     farm.take();
     (0..3).for_each(|index| farm.end(task(job, index), 1));
     assert_eq!(sent(&mut farm), [(0, vec![])], "what failed runs alone");
+}
+
+/// Runs of these lengths, a block of them, and chunks of this size.
+fn in_runs(lengths: &[u32], size: ChunkSize) -> Chunks {
+    let ends = lengths.iter().scan(0, |end, tasks| {
+        *end += tasks;
+        Some(EqualRuns { tasks: *tasks, end: *end })
+    });
+    Chunks { block: lengths.iter().sum(), runs: ends.collect(), size }
+}
+
+#[test]
+fn runs_are_divided_evenly_and_no_chunk_crosses_a_gap() {
+    // The lengths of the parts of 1,10-12,18-50 for each of two cameras.
+    let chunks = in_runs(&[1, 3, 33], ChunkSize::Fixed(10));
+    assert_eq!(chunks.count(74), Some(12));
+    let mut farm = farm_of(1, 16);
+    let step = StepSpec { chunks: Some(chunks), ..chunked(74, ChunkSize::Fixed(1)) };
+    farm.submit(spec("q", [step]));
+    let sent_of = |sent: &[(u32, Vec<u32>)]| -> Vec<(u32, u32)> {
+        sent.iter().map(|(head, riders)| (*head, riders.last().copied().unwrap_or(*head))).collect()
+    };
+    let of_one = [(0, 0), (1, 3), (4, 12), (13, 20), (21, 28), (29, 36)];
+    let of_both: Vec<(u32, u32)> =
+        of_one.into_iter().chain(of_one.map(|(first, last)| (first + 37, last + 37))).collect();
+    assert_eq!(sent_of(&sent(&mut farm)), of_both);
+    // A limit cuts the first part short: its rest does not reach into the second.
+    let step = StepSpec { chunks: Some(in_runs(&[33], ChunkSize::Fixed(10))), ..chunked(33, AUTO) };
+    let mut farm = farm_of(1, 1);
+    let job = farm.submit(JobSpec { max_running: Some(6), ..spec("q", [step]) });
+    assert_eq!(sent(&mut farm), [(0, vec![1, 2, 3, 4, 5])]);
+    [1, 2, 3, 4, 5, 0].into_iter().for_each(|index| farm.end(task(job, index), 0));
+    assert_eq!(sent(&mut farm), [(6, vec![7, 8])]);
+}
+
+#[test]
+fn learned_chunks_end_at_gaps_and_fixed_ones_are_as_few_as_can_be() {
+    let learned = in_runs(&[4, 3], AUTO);
+    assert_eq!((0..7).map(|place| learned.end(place)).collect::<Vec<_>>(), [4, 4, 4, 4, 7, 7, 7]);
+    assert_eq!(learned.count(7), None);
+    let of = |tasks: u32, size: u32| -> Vec<u32> {
+        let chunks = in_runs(&[tasks], ChunkSize::Fixed(size));
+        let ends: Vec<u32> =
+            std::iter::successors(Some(chunks.end(0)), |end| (*end < tasks).then(|| chunks.end(*end)))
+                .collect();
+        assert_eq!(chunks.count(tasks), Some(ends.len() as u32));
+        ends
+    };
+    assert_eq!(of(12, 5), [4, 8, 12]);
+    assert_eq!(of(10, 3), [3, 5, 8, 10]);
+    assert_eq!(of(5, 100), [5]);
+    assert_eq!(of(3, 1), [1, 2, 3]);
+    assert_eq!(of(2_500, 5_000), [834, 1_667, 2_500], "no process runs more than 1,000");
+    // Every other frame: runs of one task, as few bytes as one run.
+    let runs = vec![EqualRuns { tasks: 1, end: 500_000 }];
+    let every_other = Chunks { block: 500_000, runs, size: ChunkSize::Fixed(10) };
+    assert_eq!((every_other.end(499_999), every_other.count(500_000)), (500_000, Some(500_000)));
+}
+
+#[test]
+fn runs_that_are_not_a_block_are_refused() {
+    for (block, runs) in [
+        (5, vec![EqualRuns { tasks: 4, end: 4 }]),
+        (4, vec![EqualRuns { tasks: 3, end: 4 }]),
+        (4, vec![EqualRuns { tasks: 0, end: 4 }]),
+        (4, vec![EqualRuns { tasks: 4, end: 4 }, EqualRuns { tasks: 1, end: 4 }]),
+        (10_001, (1..=10_001).map(|end| EqualRuns { tasks: 1, end }).collect()),
+    ] {
+        let chunks = Some(Chunks { block, runs, size: ChunkSize::Fixed(2) });
+        let step = StepSpec { chunks, ..chunked(block, ChunkSize::Fixed(1)) };
+        let reply = farm_of(1, 1).submission(spec("q", [step]));
+        assert!(matches!(reply, Reply::Refused(Refusal::BadChunk { .. })), "{reply:?}");
+    }
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn tasks_of_a_gang_are_cancelled_and_retried_together() {
 #[test]
 fn the_others_of_a_killed_process_run_again_and_nothing_is_held_against_them() {
     let mut farm = farm_of(1, 2);
-    let chunks = Some(Chunks { block: 3, size: ChunkSize::Fixed(3) });
+    let chunks = Some(Chunks { block: 3, runs: Vec::new(), size: ChunkSize::Fixed(3) });
     let job = farm.submit(spec("q", [StepSpec { chunks, ..step(3, cores(1)) }]));
     farm.take();
     assert_eq!(cancel(&mut farm, job, some([1])), Reply::Done);

@@ -18,7 +18,7 @@ fn farm_of(of_cores: u32) -> Farm {
 
 /// A job of which one process runs all three tasks.
 fn chunk() -> JobSpec {
-    let chunks = Some(Chunks { block: 3, size: ChunkSize::Fixed(3) });
+    let chunks = Some(Chunks { block: 3, runs: Vec::new(), size: ChunkSize::Fixed(3) });
     spec("q", [StepSpec { chunks, ..step(3, cores(1)) }])
 }
 

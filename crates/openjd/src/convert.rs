@@ -3,6 +3,7 @@
 //! for the worker. Chunks and a deferred cancelation mode are errors, with their path. The maximum of an
 //! amount other than cpus has no effect.
 
+use crate::library_faults::shown;
 use crate::locate::Key;
 use crate::options::Options;
 use openjd_model::job::{self, Job, ResolvedChunks, TaskParamRange, TaskParameter};
@@ -11,8 +12,8 @@ use openjd_model::{FormatString, JobParameterType, JobParameterValues};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use windlass_api::{
-    Action, By, Cancel, ChunksRequest, Combination, Depends, EmbeddedFile, Environment, Param, Range,
-    Resources, Session, Space, StepRequest, SubmitRequest, TaskParam, Values, escape_references,
+    Action, By, Cancel, ChunkRange, ChunksRequest, Combination, Depends, EmbeddedFile, Environment, Param,
+    Range, Resources, Session, Space, StepRequest, SubmitRequest, TaskParam, Values, escape_references,
     fill_references, map_path,
 };
 
@@ -78,12 +79,11 @@ impl Converter<'_> {
         };
         let space = step.parameter_space.as_ref().map(space).transpose();
         let space = space.map_err(|why| (at(&["parameterSpace"]), why))?;
-        let both = step.parameter_space.as_ref().zip(space.as_ref());
-        let chunks = both.and_then(|(from, space)| chunks(from, space));
+        let chunks = step.parameter_space.as_ref().and_then(chunks);
         let depends = step.dependencies.iter().flatten();
         let (resources, cpus_max) = resources(step.host_requirements.as_ref());
         Ok(StepRequest {
-            name: Some(step.name.clone()),
+            name: Some(shown(&step.name)),
             command: action.command,
             env: self.options.env.clone(),
             param: space.map(Param::Space),
@@ -92,7 +92,7 @@ impl Converter<'_> {
             cpus_max,
             tags: tags(step.host_requirements.as_ref()),
             time_limit_ms: action.timeout_ms,
-            depends: depends.map(|d| Depends { on: d.depends_on.clone(), by: By::Step }).collect(),
+            depends: depends.map(|d| Depends { on: shown(&d.depends_on), by: By::Step }).collect(),
             session: Some(session),
             ..Default::default()
         })
@@ -205,55 +205,19 @@ fn chunked(from: &job::StepParameterSpace) -> Option<(&str, &ResolvedChunks)> {
 }
 
 /// The chunks of a step, if it has some. With a target run time their size is learned; without, it is fixed.
-pub fn chunks(from: &job::StepParameterSpace, space: &Space) -> Option<ChunksRequest> {
+fn chunks(from: &job::StepParameterSpace) -> Option<ChunksRequest> {
     let (name, chunks) = chunked(from)?;
     let target_s = chunks.target_runtime_seconds.filter(|seconds| *seconds > 0);
-    let contiguous = matches!(chunks.range_constraint, RangeConstraint::Contiguous);
-    let values = space.params.iter().find(|param| param.name == name).map(|param| &param.values);
     Some(ChunksRequest {
         tasks: Some(u32::try_from(chunks.default_task_count).unwrap_or(u32::MAX)),
         target_ms: target_s.map(|seconds| (seconds as u64).saturating_mul(1_000)),
         param: Some(name.to_owned()),
-        block: values.filter(|_| contiguous).map(contiguous_block),
+        range: Some(match chunks.range_constraint {
+            RangeConstraint::Contiguous => ChunkRange::Contiguous,
+            RangeConstraint::Noncontiguous => ChunkRange::Noncontiguous,
+        }),
+        ..ChunksRequest::default()
     })
-}
-
-/// The length of blocks of consecutive values without a gap: the greatest common divisor of the lengths of all runs
-/// without a gap. Blocks are counted from the first value.
-fn contiguous_block(values: &Values) -> u32 {
-    let mut runs: Vec<u64> = Vec::new();
-    // The number that would continue the last run.
-    let mut next: Option<i64> = None;
-    let mut add = |first: i64, count: u64| {
-        match runs.last_mut().filter(|_| next == Some(first)) {
-            Some(run) => *run += count,
-            None => runs.push(count),
-        }
-        next = i64::try_from(count).ok().and_then(|count| first.checked_add(count));
-    };
-    match values {
-        Values::Ranges(ranges) => {
-            for range in ranges {
-                let count = range.count().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
-                if range.step != 1 && count > 1 {
-                    return 1;
-                }
-                add(range.start, count);
-            }
-        }
-        Values::List(list) => {
-            for value in list {
-                let Ok(value) = value.parse() else { return 1 };
-                add(value, 1);
-            }
-        }
-    }
-    let block = runs.into_iter().fold(0, greatest_common_divisor);
-    u32::try_from(block.max(1)).unwrap_or(u32::MAX)
-}
-
-fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 /// Parses a combination such as `A * (B, C)`, which the library has already checked.

@@ -2,6 +2,7 @@
 //! forms, and some are only text, so paths are read back out of messages where needed. Each constructor is
 //! for one kind of error. No message is lost: what cannot be located is reported without a line.
 
+use crate::library_faults::shown;
 use crate::locate::{Key, line_of, line_of_key, parse_path, show_path};
 use crate::options::Format;
 use openjd_model::template::JobTemplate;
@@ -168,7 +169,7 @@ impl Source<'_> {
     }
 
     fn at(&self, path: &[Key], reason: &str) -> Mistake {
-        let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        let reason = shown(&reason.split_whitespace().collect::<Vec<_>>().join(" "));
         let line = if path.is_empty() { None } else { line_of(self.text, path) };
         Mistake { file: self.file.to_owned(), line, path: show_path(path), reason }
     }

@@ -6,6 +6,7 @@
 
 mod convert;
 mod error;
+mod library_faults;
 mod listing;
 mod locate;
 mod options;
@@ -19,11 +20,13 @@ pub use options::{Format, Options, TEMPLATE_BYTES_MAX};
 pub use parameters::{parameters, path_mapping};
 
 use error::Source;
+use library_faults::ReferringNumber;
 use openjd_model::template::{JobTemplate, parse};
 use openjd_model::{
     CallerLimits, DocumentType, JobParameterInputValues, ModelError, PathParameterOptions,
     SpecificationRevision, ValidationContext, create_job, preprocess_job_parameters,
 };
+use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass_api::SubmitRequest;
 
@@ -41,15 +44,23 @@ pub fn submission(
     options: &Options,
 ) -> Result<SubmitRequest, TemplateError> {
     let source = Source { file: &options.file, text, format };
-    let template = read(&source)?;
+    let CheckedTemplate { mut template, mut document, numbers } = read(&source)?;
     let inputs: JobParameterInputValues =
         parameters.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let paths = PathParameterOptions::new(&options.template_dir, &options.current_dir);
-    let about_values = |e| source.about_values(&e, &template);
-    let values = preprocess_job_parameters(&template, &inputs, &[], &paths).map_err(about_values)?;
+    let values = preprocess_job_parameters(&template, &inputs, &[], &paths);
+    let values = values.map_err(|e| source.about_values(&e, &template))?;
+    let mistake = |(path, reason): (Vec<Key>, String)| source.mistake(&path, &reason);
+    if !numbers.is_empty() {
+        let texts: BTreeMap<&str, String> =
+            values.iter().map(|(name, value)| (name.as_str(), value.value.to_display_string())).collect();
+        let value_of = |name: &str| texts.get(name).map(String::as_str);
+        library_faults::fill_numbers(&mut document, &numbers, value_of).map_err(mistake)?;
+        template = decode(&source, document)?;
+    }
     let context = ValidationContext::new(SpecificationRevision::V2023_09);
-    let job = create_job(&template, &values, &context).map_err(about_values)?;
-    convert::request(&job, &values, options).map_err(|(path, reason)| source.mistake(&path, &reason))
+    let job = create_job(&template, &values, &context).map_err(|e| source.about_values(&e, &template))?;
+    convert::request(&job, &values, options).map_err(mistake)
 }
 
 /// The parameters that a template takes, in its order. `file` is its name in messages.
@@ -66,22 +77,44 @@ pub fn template_parameters(
     listing::list(&source)
 }
 
+/// A template that keeps all rules of the specification.
+struct CheckedTemplate {
+    template: JobTemplate,
+    /// What the library got.
+    document: Value,
+    /// What is still to be filled in there.
+    numbers: Vec<ReferringNumber>,
+}
+
 /// The template, checked against all rules of the specification.
-fn read(source: &Source<'_>) -> Result<JobTemplate, TemplateError> {
-    let limits = CallerLimits { max_template_size: Some(TEMPLATE_BYTES_MAX), ..Default::default() };
-    let document = match source.format {
+fn read(source: &Source<'_>) -> Result<CheckedTemplate, TemplateError> {
+    let syntax = match source.format {
         Format::Yaml => DocumentType::Yaml,
         Format::Json => DocumentType::Json,
     };
-    let value = parse::document_string_to_object(source.text, document, &limits);
-    let value = value.map_err(|e| match e {
+    let document = parse::document_string_to_object(source.text, syntax, &limits());
+    let mut document = document.map_err(|e| match e {
         ModelError::ModelValidation(_) => source.about_model(&e),
         _ => source.about_syntax(&e),
     })?;
-    parse::decode_job_template(value.clone(), Some(&EXTENSIONS), &limits).map_err(|e| match e {
+    let numbers = library_faults::put_right(&mut document);
+    let template = decode(source, document.clone())?;
+    let definitions = template.parameter_definitions_list();
+    let parameters: Vec<&str> = definitions.iter().map(|definition| definition.name()).collect();
+    library_faults::check_numbers(&numbers, &parameters)
+        .map_err(|(path, reason)| source.mistake(&path, &reason))?;
+    Ok(CheckedTemplate { template, document, numbers })
+}
+
+fn limits() -> CallerLimits {
+    CallerLimits { max_template_size: Some(TEMPLATE_BYTES_MAX), ..Default::default() }
+}
+
+fn decode(source: &Source<'_>, document: Value) -> Result<JobTemplate, TemplateError> {
+    parse::decode_job_template(document.clone(), Some(&EXTENSIONS), &limits()).map_err(|e| match e {
         ModelError::DecodeValidation(message) => {
             // The library does not report where the mistake is, so the value is decoded once more with its path.
-            match serde_path_to_error::deserialize::<_, JobTemplate>(value) {
+            match serde_path_to_error::deserialize::<_, JobTemplate>(document) {
                 Err(e) if message.contains("failed checks") => source.about_shape(&e),
                 _ => source.about_model(&ModelError::DecodeValidation(message)),
             }

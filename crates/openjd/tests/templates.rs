@@ -5,7 +5,7 @@ use openjd_model::job::{StepParameterSpace, TaskParamRange, TaskParameter};
 use openjd_model::{CallerLimits, DocumentType, StepParameterSpaceIterator, template::parse};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use windlass_api::{Param, PathFormat, PathRule, StepRequest, SubmitRequest};
+use windlass_api::{Param, PathFormat, PathRule, StepRequest, SubmitRequest, Values};
 use windlass_openjd::{
     Format, Options, TEMPLATE_BYTES_MAX, TemplateError, TemplateParameter, parameters, path_mapping,
     submission, template_parameters,
@@ -60,27 +60,18 @@ const SPACE: &str =
     "  parameterSpace:\n    taskParameterDefinitions:\n    - {name: F, type: INT, range: 1-3}\n";
 
 #[test]
-fn frames_in_chunks_vary_fastest_and_contiguous_ones_have_no_gap() {
-    let chunked = |range: &str, chunks: &str| {
-        let space = format!(
-            "  parameterSpace:\n    taskParameterDefinitions:\n    - {{name: F, type: 'CHUNK[INT]', range: '{range}', \
-             chunks: {{{chunks}}}}}\n    - {{name: G, type: STRING, range: [a, b]}}\n"
-        );
-        let text = with_step(&space).replace("name: T", "name: T\nextensions: [TASK_CHUNKING]");
-        submit(&text, &[]).unwrap().steps.remove(0)
-    };
-    let step = chunked("1-100,201-250", "defaultTaskCount: 5, rangeConstraint: CONTIGUOUS");
+fn a_parameter_in_chunks_varies_fastest() {
+    let text = with_step(
+        "  parameterSpace:\n    taskParameterDefinitions:\n    - {name: F, type: 'CHUNK[INT]', range: 1-9, chunks: \
+         {defaultTaskCount: 2, targetRuntimeSeconds: 30, rangeConstraint: NONCONTIGUOUS}}\n    - {name: G, type: STRING, \
+         range: [a, b]}\n    combination: F * G\n",
+    );
+    let text = text.replace("name: T", "name: T\nextensions: [TASK_CHUNKING]");
+    let step = submit(&text, &[]).unwrap().steps.remove(0);
     let chunks = step.chunks.unwrap();
-    assert_eq!((chunks.tasks, chunks.target_ms, chunks.block), (Some(5), None, Some(50)));
-    let Some(Param::Space(space)) = step.param else { panic!() };
-    let names: Vec<&str> = space.params.iter().map(|param| param.name.as_str()).collect();
-    assert_eq!(names, ["G", "F"]);
-    let learned =
-        chunked("1-9:2", "defaultTaskCount: 2, targetRuntimeSeconds: 30, rangeConstraint: NONCONTIGUOUS");
-    let chunks = learned.chunks.unwrap();
     assert_eq!((chunks.tasks, chunks.target_ms, chunks.block), (Some(2), Some(30_000), None));
-    let gaps = chunked("1-9:2", "defaultTaskCount: 2, rangeConstraint: CONTIGUOUS");
-    assert_eq!(gaps.chunks.unwrap().block, Some(1));
+    let Some(Param::Space(space)) = step.param else { panic!() };
+    assert_eq!(space.values(1)[0].1, "2", "the second task has the second frame");
 }
 
 #[test]
@@ -438,6 +429,89 @@ fn mistakes_have_lines() {
         &[],
         expect!["job.yaml:7: steps[0] -> script -> actions -> onRun: timeout must be a positive integer."],
     );
+}
+
+/// A template with an INT parameter X, whose step has a task for each element of a list.
+fn with_list(kind: &str, list: &str) -> String {
+    let space = SPACE.replace("type: INT, range: 1-3", &format!("{kind}, range: {list}"));
+    with_step(&space).replace(
+        "name: T",
+        "name: T\nextensions: [TASK_CHUNKING]\nparameterDefinitions:\n- {name: X, type: INT}",
+    )
+}
+
+#[test]
+fn elements_of_a_list_of_numbers_may_be_references() {
+    let values = |kind: &str| {
+        let step = submit(&with_list(kind, "[7, '{{Param.X}}', '{{ RawParam.X }}1', '-2']"), &["X=5"]);
+        let Some(Param::Space(mut space)) = step.unwrap().steps.remove(0).param else { panic!("no space") };
+        space.params.remove(0).values
+    };
+    let expected = Values::List(["7", "5", "51", "-2"].map(str::to_owned).into());
+    assert_eq!(values("type: INT"), expected);
+    let chunks = "type: 'CHUNK[INT]', chunks: {defaultTaskCount: 2, rangeConstraint: CONTIGUOUS}";
+    assert_eq!(values(chunks), expected);
+    refuse(
+        &with_list("type: INT", "[1, '{{Param.Y}}']"),
+        &["X=5"],
+        expect![
+            "job.yaml:13: steps[0] -> parameterSpace -> taskParameterDefinitions[0] -> range[1]: Undefined variable: \
+             'Param.Y'."
+        ],
+    );
+    refuse(
+        &with_list("type: INT", "['{{Param.X}}.5']"),
+        &["X=5"],
+        expect![
+            "job.yaml:13: steps[0] -> parameterSpace -> taskParameterDefinitions[0] -> range[0]: '{{Param.X}}.5' is '5.5', \
+             which is not a whole number"
+        ],
+    );
+    let listed = template_parameters(&with_list("type: INT", "['{{Param.Y}}']"), Format::Yaml, "job.yaml");
+    assert!(listed.unwrap_err().to_string().contains("Undefined variable"));
+    assert!(submit(&with_list("type: INT", "['{{Param.X']"), &["X=5"]).is_err());
+}
+
+#[test]
+fn braces_in_the_name_of_a_step_are_nothing_but_braces() {
+    let two = |name: &str, on: &str| {
+        let more = format!(
+            "{SPACE}- name: Join\n  dependencies: [{{dependsOn: '{on}'}}]\n  script: {{actions: {{onRun: {{command: \
+             join}}}}}}\n"
+        );
+        with_step(&more).replace("name: S", &format!("name: '{name}'"))
+    };
+    let name = "{{Param.CompName}} a {{ b {{{";
+    let request = submit(&two(name, name), &[]).unwrap();
+    assert_eq!(request.steps[0].name.as_deref(), Some(name));
+    assert_eq!(request.steps[1].depends[0].on, name);
+    refuse(
+        &two("a", "{{b"),
+        &[],
+        expect!["job.yaml:12: steps[1] -> dependencies[0]: dependency '{{b' not found."],
+    );
+    assert!(
+        submit(&two(&"{{".repeat(32), "x"), &[]).unwrap_err().contains("not found"),
+        "64 characters are allowed"
+    );
+    assert!(submit(&two(&"{{".repeat(33), "x"), &[]).unwrap_err().contains("64"));
+}
+
+#[test]
+fn a_parameter_that_is_chosen_as_a_file_is_a_file() {
+    let text = |more: &str| {
+        let definition = format!("- {{name: In, type: PATH, default: a{more}}}");
+        with_step(SPACE).replace("name: T", &format!("name: T\nparameterDefinitions:\n{definition}"))
+    };
+    for control in ["CHOOSE_INPUT_FILE", "CHOOSE_OUTPUT_FILE"] {
+        let chosen = format!(
+            ", userInterface: {{control: {control}, fileFilters: [{{label: All, patterns: ['*.*']}}]}}"
+        );
+        assert!(submit(&text(&chosen), &[]).is_ok());
+        let error = submit(&text(&format!("{chosen}, objectType: DIRECTORY")), &[]).unwrap_err();
+        assert!(error.contains("requires objectType FILE"), "{error}");
+    }
+    assert!(submit(&text(", userInterface: {control: CHOOSE_DIRECTORY}"), &[]).is_ok());
 }
 
 #[test]

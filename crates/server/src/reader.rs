@@ -154,6 +154,7 @@ impl Outline for Step {
             name: _,
             first_task: _,
             tasks: _,
+            processes: _,
             command,
             cwd,
             umask: _,

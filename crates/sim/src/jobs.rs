@@ -145,7 +145,7 @@ fn random_step(rng: &mut Rng, number: usize, equal_tasks: u32) -> StepSpec {
             1 => ChunkSize::Learned { first: rng.between(1, 3) as u32, target_ms: None },
             _ => ChunkSize::Learned { first: 1, target_ms: Some(rng.between(10, 3000)) },
         };
-        step.chunks = Some(Chunks { block: rng.between(1, 12) as u32, size });
+        step.chunks = Some(Chunks { block: rng.between(1, 12) as u32, runs: Vec::new(), size });
     }
     if rng.chance(150) {
         step.body = profile.hungry_body(0, rng.between(1, 80) as u8);

@@ -138,7 +138,7 @@ impl Twists {
             },
             Twist::LostResults => {
                 let size = ChunkSize::Fixed(self.rng.between(2, 8) as u32);
-                let chunks = Some(Chunks { block: 8, size });
+                let chunks = Some(Chunks { block: 8, runs: Vec::new(), size });
                 let step = StepSpec { chunks, ..step("n", 24, 100, Profile::Short) };
                 people.submit(world, Arc::new(job("c", vec![step])), None);
             }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::job::{
-    AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, FailFast, FailLimit, Hints,
-    JobSpec, Kind, OnEnd, StepSpec,
+    AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, EqualRuns, FailFast, FailLimit,
+    Hints, JobSpec, Kind, OnEnd, StepSpec,
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
@@ -194,9 +194,12 @@ fn after_end_from(json: AfterEndJson) -> AfterEnd {
 }
 
 /// How many tasks one process runs.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct ChunksJson {
     block: u32,
+    /// Tasks of each of some runs that have equally many, and of the block up to the end of the last of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    runs: Vec<(u32, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fixed: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -205,19 +208,19 @@ struct ChunksJson {
     target_ms: Option<u64>,
 }
 
-fn chunks_to(chunks: Chunks) -> ChunksJson {
-    let block = chunks.block;
-    match chunks.size {
-        ChunkSize::Fixed(tasks) => ChunksJson { block, fixed: Some(tasks), first: None, target_ms: None },
-        ChunkSize::Learned { first, target_ms } => {
-            ChunksJson { block, fixed: None, first: Some(first), target_ms }
-        }
-    }
+fn chunks_to(chunks: &Chunks) -> ChunksJson {
+    let (fixed, first, target_ms) = match chunks.size {
+        ChunkSize::Fixed(tasks) => (Some(tasks), None, None),
+        ChunkSize::Learned { first, target_ms } => (None, Some(first), target_ms),
+    };
+    let runs = chunks.runs.iter().map(|runs| (runs.tasks, runs.end)).collect();
+    ChunksJson { block: chunks.block, runs, fixed, first, target_ms }
 }
 
 fn chunks_from(json: ChunksJson) -> Chunks {
     let learned = ChunkSize::Learned { first: json.first.unwrap_or(1), target_ms: json.target_ms };
-    Chunks { block: json.block, size: json.fixed.map_or(learned, ChunkSize::Fixed) }
+    let runs = json.runs.into_iter().map(|(tasks, end)| EqualRuns { tasks, end }).collect();
+    Chunks { block: json.block, runs, size: json.fixed.map_or(learned, ChunkSize::Fixed) }
 }
 
 fn step_to_json(step: &StepSpec) -> StepJson {
@@ -230,7 +233,7 @@ fn step_to_json(step: &StepSpec) -> StepJson {
         time_limit_ms: step.time_limit_ms,
         max_running: step.max_running,
         nodes: step.nodes,
-        chunks: step.chunks.map(chunks_to),
+        chunks: step.chunks.as_ref().map(chunks_to),
         with: step.with,
         retries: step.retries,
         depends: step.depends.iter().map(|d| (d.on, d.kind == DependencyKind::Task)).collect(),

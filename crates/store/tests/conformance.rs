@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::engine::Write;
 use windlass_core::job::{
-    AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast,
-    FailLimit, Hints, JobSpec, JobState, Kind, LaunchFault, OnEnd, StepSpec, Stop, TaskResult, TaskState,
-    Tries,
+    AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, EqualRuns,
+    FailFast, FailLimit, Hints, JobSpec, JobState, Kind, LaunchFault, OnEnd, StepSpec, Stop, TaskResult,
+    TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};
@@ -28,7 +28,11 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
     let step = |name: &str, tasks| StepSpec {
         max_running: Some(3),
         nodes: Some(1),
-        chunks: Some(Chunks { block: 4, size: ChunkSize::Learned { first: 2, target_ms: Some(3) } }),
+        chunks: Some(Chunks {
+            block: 4,
+            runs: vec![EqualRuns { tasks: 1, end: 2 }, EqualRuns { tasks: 2, end: 4 }],
+            size: ChunkSize::Learned { first: 2, target_ms: Some(3) },
+        }),
         with: Some(0),
         name: name.to_owned(),
         tasks,

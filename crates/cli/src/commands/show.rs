@@ -119,7 +119,13 @@ fn progress_text(tasks: &[Task]) -> String {
 
 /// A step in one line: its tasks, what each asks for, and what it waits for.
 pub fn step_text(step: &Step) -> String {
-    let mut parts = vec![count(u64::from(step.tasks), "task"), resources(&step.resources)];
+    let tasks = count(u64::from(step.tasks), "task");
+    let tasks = match step.processes {
+        Some(1) => format!("{tasks} in 1 process"),
+        Some(processes) => format!("{tasks} in {processes} processes"),
+        None => tasks,
+    };
+    let mut parts = vec![tasks, resources(&step.resources)];
     parts.extend(step.time_limit_ms.map(|limit| format!("time limit {}", exact(limit))));
     parts.extend(step.nodes.map(|nodes| format!("{nodes} start together")));
     parts.extend(step.with.as_ref().map(|with| format!("starts with {with}")));

@@ -8,6 +8,7 @@ use crate::ui::error::CliError;
 use crate::ui::output::{Format, print_list};
 use crate::ui::table::{Column, Grid};
 use serde::Serialize;
+use serde::de::IgnoredAny;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use windlass_api::SubmitRequest;
@@ -66,10 +67,16 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     Ok(request)
 }
 
-/// The syntax of a template, by the end of its name or by how it begins.
+/// The syntax of a template, by the end of its name. Other names say nothing: a text that begins with a brace and is not
+/// JSON may be YAML in flow style.
 fn syntax(file: &str, text: &str) -> TemplateFormat {
-    let is_json = Path::new(file).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"));
-    if is_json || text.trim_start().starts_with('{') { TemplateFormat::Json } else { TemplateFormat::Yaml }
+    let ending = Path::new(file).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let is_json = match ending.to_ascii_lowercase().as_str() {
+        "json" => true,
+        "yaml" | "yml" => false,
+        _ => serde_json::from_str::<IgnoredAny>(text).is_ok(),
+    };
+    if is_json { TemplateFormat::Json } else { TemplateFormat::Yaml }
 }
 
 /// A parameter of a template, as it is listed.
@@ -198,6 +205,27 @@ mod tests {
             super::request(path.to_str().unwrap(), &named, Inherit::All).unwrap().name.as_deref(),
             Some("other")
         );
+    }
+
+    #[test]
+    fn a_template_in_flow_style_is_yaml() {
+        let flow = "{\n  # a comment, and commas before brackets\n  specificationVersion: jobtemplate-2023-09, name: T,\n  \
+                    steps: [{name: S, script: {actions: {onRun: {command: 'true'},},},},],\n}\n";
+        let json = r#"{"specificationVersion": "jobtemplate-2023-09", "name": "T",
+            "steps": [{"name": "S", "script": {"actions": {"onRun": {"command": "true"}}}}]}"#;
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in
+            [("a.yaml", flow), ("b.template", flow), ("c.yaml", json), ("d", json), ("e.JSON", json)]
+        {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            let request = request(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All);
+            assert_eq!(request.unwrap().name.as_deref(), Some("T"), "{name}");
+        }
+        let path = dir.path().join("f.json");
+        std::fs::write(&path, flow).unwrap();
+        let error = request(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All).unwrap_err();
+        assert!(error.message().contains("this is not JSON"), "{}", error.message());
     }
 
     #[test]

@@ -171,7 +171,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 37] = [
+pub const API_EDGES: [(&str, &[&str]); 38] = [
     ("address", &[]),
     ("after", &[]),
     ("error", &[]),
@@ -197,13 +197,15 @@ pub const API_EDGES: [(&str, &[&str]); 37] = [
     ("limit", &["queue"]),
     ("session", &["space"]),
     ("why", &["failure", "task", "word"]),
-    ("body", &["session", "space"]),
+    ("chunk_range", &["space"]),
+    ("body", &["chunk_range", "session", "space"]),
     ("wire", &["session"]),
     (
         "submit",
         &[
             "after",
             "body",
+            "chunk_range",
             "fail_limit",
             "job_name",
             "on_end",
@@ -228,6 +230,7 @@ pub const API_EDGES: [(&str, &[&str]); 37] = [
         &[
             "address",
             "body",
+            "chunk_range",
             "door",
             "dry_run",
             "error",
@@ -607,14 +610,15 @@ pub const SCCACHE_EDGES: [(&str, &[&str]); 16] = [
 ];
 
 /// The modules of the reader of templates that each of its modules may use. There is no circle.
-pub const OPENJD_EDGES: [(&str, &[&str]); 7] = [
+pub const OPENJD_EDGES: [(&str, &[&str]); 8] = [
     ("locate", &[]),
     ("options", &[]),
-    ("convert", &["locate", "options"]),
-    ("error", &["locate", "options"]),
+    ("library_faults", &["locate"]),
+    ("convert", &["library_faults", "locate", "options"]),
+    ("error", &["library_faults", "locate", "options"]),
     ("listing", &["error", "options"]),
     ("parameters", &["error", "options"]),
-    ("lib", &["convert", "error", "listing", "locate", "options", "parameters"]),
+    ("lib", &["convert", "error", "library_faults", "listing", "locate", "options", "parameters"]),
 ];
 
 /// The modules of OpenCue's gateway that each of its modules may use. There is no circle.

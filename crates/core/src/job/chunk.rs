@@ -9,12 +9,72 @@
 use crate::bounds;
 
 /// Tasks of a step may be run together by one process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunks {
     /// The step's tasks are divided into blocks of this size, and a chunk never reaches from one block into the next.
     pub block: u32,
+    /// The runs of a block, in order: a chunk never reaches from one into the next either. Chunks of a fixed size divide
+    /// each run into equal parts, as few as there can be. Without any, a block is one run whose last chunk is what the
+    /// others leave.
+    pub runs: Vec<EqualRuns>,
     /// How many tasks a chunk has.
     pub size: ChunkSize,
+}
+
+/// Runs that follow each other in a block and have equally many tasks: frames without a gap between them, for example.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EqualRuns {
+    /// Tasks of each, at least 1.
+    pub tasks: u32,
+    /// Tasks of the block up to the end of the last of them: more than those before them end at, by a multiple of
+    /// `tasks`. The last ones of a block end where it ends.
+    pub end: u32,
+}
+
+impl Chunks {
+    /// The end of the chunk of a task, both as indexes in the step: no task from there on runs in the same process. A
+    /// chunk of a learned size may end earlier, as may one that began in the middle of its part.
+    pub fn end(&self, place: u32) -> u32 {
+        let block = self.block.max(1);
+        let first = place - place % block;
+        let at = self.runs.partition_point(|runs| runs.end <= place - first);
+        let Some(EqualRuns { tasks, .. }) = self.runs.get(at) else { return first.saturating_add(block) };
+        let first = first + at.checked_sub(1).map_or(0, |before| self.runs[before].end);
+        let in_run = (place - first) % tasks;
+        first.saturating_add(place - first - in_run).saturating_add(self.part_end(*tasks, in_run))
+    }
+
+    /// The end of the part of a run that has this task of it.
+    fn part_end(&self, tasks: u32, in_run: u32) -> u32 {
+        let ChunkSize::Fixed(size) = self.size else { return tasks };
+        let parts = u64::from(parts_of(tasks, size));
+        let tasks = u64::from(tasks);
+        // Part n begins at n * tasks / parts, rounded up.
+        let part = u64::from(in_run) * parts / tasks;
+        u32::try_from(((part + 1) * tasks).div_ceil(parts)).unwrap_or(u32::MAX)
+    }
+
+    /// How many chunks that many tasks of the step are, if none of them fails and no limit cuts one short; `None` of a
+    /// size that is learned. The tasks are whole blocks, but for the last block of a step without runs.
+    pub fn count(&self, tasks: u32) -> Option<u32> {
+        let ChunkSize::Fixed(size) = self.size else { return None };
+        let block = self.block.clamp(1, tasks.max(1));
+        let of_block = match self.runs.is_empty() {
+            true => parts_of(block, size),
+            false => {
+                let begins = std::iter::once(0).chain(self.runs.iter().map(|runs| runs.end));
+                let each = self.runs.iter().zip(begins);
+                each.map(|(runs, begin)| (runs.end - begin) / runs.tasks * parts_of(runs.tasks, size)).sum()
+            }
+        };
+        let rest = Some(tasks % block).filter(|rest| *rest > 0).map_or(0, |rest| parts_of(rest, size));
+        Some((tasks / block).saturating_mul(of_block).saturating_add(rest))
+    }
+}
+
+/// How many chunks of at most `size` tasks a run has.
+fn parts_of(tasks: u32, size: u32) -> u32 {
+    tasks.div_ceil(size.clamp(1, bounds::CHUNK_TASKS_MAX))
 }
 
 /// How many tasks go together.

@@ -11,7 +11,7 @@ mod spec;
 mod step;
 mod tries;
 
-pub use chunk::{ChunkEnd, ChunkLengths, ChunkSize, Chunks, LeftToRun};
+pub use chunk::{ChunkEnd, ChunkLengths, ChunkSize, Chunks, EqualRuns, LeftToRun};
 pub use end::{End, LaunchFault, TaskResult};
 pub use first_tasks::FirstTasks;
 pub use gang::{Gang, GangTask};

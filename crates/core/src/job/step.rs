@@ -1,6 +1,6 @@
 //! A step of a job that the engine has in memory.
 
-use super::chunk::{ChunkEnd, ChunkLengths};
+use super::chunk::{ChunkEnd, ChunkLengths, Chunks};
 use super::queued::QueuedStep;
 use super::tries::{Tries, TriesMap};
 use crate::bounds;
@@ -79,8 +79,8 @@ impl Step {
 
     /// The tasks that ride with `head`, which is not ready any more, in a chunk of `size` tasks: those that follow it
     /// and did not fail before. One that did runs alone, so that it harms no others.
-    pub fn riders(&self, head: u32, block: u32, size: u32) -> Vec<u32> {
-        let end = self.base + ((head - self.base) / block.max(1) + 1).saturating_mul(block.max(1));
+    pub fn riders(&self, head: u32, chunks: &Chunks, size: u32) -> Vec<u32> {
+        let end = self.base.saturating_add(chunks.end(head - self.base));
         let size = size.min(bounds::CHUNK_TASKS_MAX);
         let unharmed = |tries: &Tries| tries.failures + tries.losses == 0;
         let free = |index: &u32| self.ready.contains(*index) && self.tries.get(*index).is_none_or(unharmed);

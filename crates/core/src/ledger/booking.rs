@@ -109,7 +109,7 @@ fn room_for_riders(books: &Books, head: TaskId) -> u32 {
 /// Milliseconds that the next chunk of a step is expected to run; `None` of a step without.
 pub(crate) fn expected_chunk_ms(plan: &Planner, job: &Job, key: StepKey) -> Option<f64> {
     let spec = &job.spec.steps[usize::from(key.step)];
-    let size = spec.chunks?.size;
+    let size = spec.chunks.as_ref()?.size;
     let step = &job.steps[usize::from(key.step)];
     let running = step.active - step.riding;
     let (now_ms, limit_ms) = (plan.now().as_ms() as f64, spec.time_limit_ms);

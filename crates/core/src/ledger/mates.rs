@@ -3,7 +3,7 @@
 use super::{Attempt, Ledger};
 use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
-use crate::job::{Chunks, Gang, GangTask, Job, LeftToRun, TaskRow, TaskState};
+use crate::job::{Gang, GangTask, Job, LeftToRun, TaskRow, TaskState};
 use crate::plan::GangPart;
 use crate::ranges::RangeSet;
 use crate::time::Time;
@@ -184,7 +184,7 @@ impl Ledger {
     pub(crate) fn next_riders(&mut self, key: StepKey, head: u32, room: u32, now: Time) -> Vec<u32> {
         let Some(job) = self.jobs.get_mut(&key.job) else { return Vec::new() };
         let spec = &job.spec.steps[usize::from(key.step)];
-        let Some(Chunks { block, size }) = spec.chunks else { return Vec::new() };
+        let Some(chunks) = &spec.chunks else { return Vec::new() };
         let tried = self
             .attempts
             .get(&TaskId { job: key.job, index: head })
@@ -200,8 +200,8 @@ impl Ledger {
         let running = (step.active - step.riding).saturating_sub(1);
         let (now_ms, limit_ms) = (now.as_ms() as f64, spec.time_limit_ms);
         let to_run = LeftToRun { now_ms, ready: step.ready.len() + 1, running, limit_ms };
-        let size = step.chunk_lengths.get_or_insert_default().next(size, &to_run);
-        step.riders(head, block, size.min(left.unwrap_or(u32::MAX).min(room).saturating_add(1)))
+        let size = step.chunk_lengths.get_or_insert_default().next(chunks.size, &to_run);
+        step.riders(head, chunks, size.min(left.unwrap_or(u32::MAX).min(room).saturating_add(1)))
     }
 
     /// A task ended by itself after `ms`. Those that rode with it report as long: together that is what their process

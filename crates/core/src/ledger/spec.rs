@@ -1,7 +1,7 @@
 //! The checks of a submitted job.
 
 use crate::bounds;
-use crate::job::{ChunkSize, DependencyKind, Hints, JobSpec, StepSpec};
+use crate::job::{ChunkSize, DependencyKind, EqualRuns, Hints, JobSpec, StepSpec};
 use crate::outbox::Refusal;
 use std::collections::BTreeSet;
 
@@ -212,11 +212,23 @@ fn check_gang_of(spec: &JobSpec, leader: usize) -> Result<(), Refusal> {
     }
 }
 
+/// True if the runs together are a block.
+fn divides(runs: &[EqualRuns], block: u32) -> bool {
+    let mut begin = 0;
+    for EqualRuns { tasks, end } in runs {
+        if *tasks == 0 || *end <= begin || !(end - begin).is_multiple_of(*tasks) {
+            return false;
+        }
+        begin = *end;
+    }
+    begin == block
+}
+
 /// Refuses chunks that no process can run.
 fn check_chunks(spec: &JobSpec) -> Result<(), Refusal> {
     for step in &spec.steps {
         let bad = |why| Err(Refusal::BadChunk { step: step.name.clone(), why });
-        let Some(chunks) = step.chunks else { continue };
+        let Some(chunks) = &step.chunks else { continue };
         if step.nodes.is_some() || step.with.is_some() || step.is_external {
             return bad(
                 "tasks that start together with others, or that a client runs, cannot share a process",
@@ -228,6 +240,12 @@ fn check_chunks(spec: &JobSpec) -> Result<(), Refusal> {
         }
         if chunks.block == 0 || chunks.size == ChunkSize::Fixed(0) {
             return bad("a chunk has at least one task");
+        }
+        if chunks.runs.len() > bounds::CHUNK_RUNS_MAX {
+            return bad("its numbers have too many gaps; divide them into several steps");
+        }
+        if !chunks.runs.is_empty() && !divides(&chunks.runs, chunks.block) {
+            return bad("its runs do not make up a block");
         }
     }
     Ok(())

@@ -232,6 +232,7 @@ pub fn job(id: u64) -> Job {
             name: "render".to_owned(),
             first_task: 0,
             tasks: 1_000,
+            processes: None,
             command: Vec::new(),
             cwd: None,
             umask: None,
