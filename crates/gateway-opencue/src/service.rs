@@ -1,7 +1,7 @@
 //! The whole gateway as one service: the scheduler, Cuebot's calls, counts, and the board.
 
 use crate::board::{self, Board};
-use crate::checkup::{checkup, missing_column};
+use crate::checkup::{checkup, missing_column, unknown_names};
 use crate::dial::Dialer;
 use crate::finding::Finding;
 use crate::scheduler::config::{BoardSettings, Config, CuebotSettings, DatabaseSettings};
@@ -85,6 +85,9 @@ impl Service {
         if let Some((column, migration)) = missing.map_err(|error| failed(told(&error)))? {
             let database = format!("{database:?}");
             return Err(ServiceError::Schema { database, column, migration });
+        }
+        for name in unknown_names(&client, &instance.scope).await.map_err(PassError::from)? {
+            tracing::warn!("the settings name {name}, which the database does not have");
         }
         let workers = match workers {
             // What is booked for a measurement is launched nowhere, and nothing of it is missing.

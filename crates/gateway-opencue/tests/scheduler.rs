@@ -267,6 +267,34 @@ async fn why_names_what_keeps_frames_from_starting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_instance_books_by_the_tags_that_it_is_given_and_by_no_others() {
+    // Three hosts are urgent, too, and so are frames of the second job.
+    let changes = "INSERT INTO host_tag(pk_host_tag, pk_host, str_tag, str_tag_type)
+            SELECT pk_host || 'u', pk_host, 'urgent', 'MANUAL' FROM host WHERE pk_host IN ('host1', 'host2', 'host3');
+        UPDATE layer SET str_tags = 'urgent' WHERE pk_layer = 'layer1'";
+    for (lines, frames, of_urgent) in [
+        ("scheduler: {manual_tags: [urgent]}", 12, 12),
+        ("scheduler: {alloc_tags: [{show: s, tag: general}], manual_tags: [urgent]}", 72, 12),
+        ("scheduler: {alloc_tags: [{show: s, tag: general}], manual_tags: [desktop]}", 60, 0),
+        ("scheduler: {alloc_tags: [{show: o, tag: general}], manual_tags: [urgent]}", 12, 12),
+        ("scheduler: {alloc_tags: [{show: o, tag: general}]}", 0, 0),
+        ("scheduler: {manual_tags: [urgent], ignore_tags: [urgent]}", 0, 0),
+    ] {
+        let Some(farm) = Farm::start(changes, Mood::Takes).await else { return };
+        let mut instance = farm.instance(lines);
+        assert_eq!(farm.fill(&mut instance).await, frames, "{lines}");
+        let urgent = farm.sql("SELECT count(*) FROM proc WHERE pk_layer = 'layer1'");
+        assert_eq!(urgent, of_urgent.to_string(), "{lines}");
+        farm.audit();
+        if of_urgent == frames && frames > 0 {
+            let layers = instance.why("j0", None).await.unwrap();
+            let reasons = layers[0].reasons.join("\n");
+            assert!(reasons.contains("books by none of the layer's tags"), "{lines}: {reasons}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_preview_books_nothing() {
     let Some(farm) = Farm::start("", Mood::Takes).await else { return };
     let mut instance = farm.instance("");
