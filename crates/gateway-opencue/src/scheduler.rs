@@ -17,6 +17,7 @@ mod rate;
 mod recount;
 mod recovery;
 pub mod snapshot;
+mod stock_metrics;
 mod why;
 
 pub use instance::{Instance, InstanceSettings, PassError, Passed, Preview};

@@ -6,16 +6,17 @@
 //! reserved for frames that were passed over.
 
 use super::amounts::{self, AmountRules, THREADS_ALL};
-use super::caps::Caps;
+use super::caps::{CapKind, Caps};
 use super::order::{Order, queues_of};
 use super::snapshot::{Host, Layer, Snapshot};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::Reads;
 use windlass_core::class::Class;
 use windlass_core::ids::{ClassId, Epoch, QueueId, StepKey};
 use windlass_core::job::{Hints, QueuedStep};
 use windlass_core::plan::placement::{self, Ineligible};
-use windlass_core::plan::{self, HeldAmounts, PlanSettings, Planner, RunningTask, StepFacts, Work};
+use windlass_core::plan::{self, HeldAmounts, PlanSettings, Planner, RunningTask, Searches, StepFacts, Work};
 use windlass_core::queues::{Charge, RoundFilter, TurnSettings};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::worker::{Saturation, Worker, WorkerRecord, WorkerState};
@@ -50,6 +51,19 @@ pub struct Placement {
     pub amounts: Amounts,
 }
 
+/// How a pass looked for hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanLooks {
+    /// Searches for a host for a frame.
+    pub searches: u64,
+    /// Of these, those that found no host with room.
+    pub without_host: u64,
+    /// Hosts with room that they judged.
+    pub judged: u64,
+    /// Looks at frames of one kind that ended at a cap, before a search.
+    pub capped: BTreeMap<CapKind, u64>,
+}
+
 /// A layer in the planner. A layer that asks for whole hosts is a step for each size of host, all with the same
 /// frames.
 struct Queued {
@@ -79,6 +93,10 @@ pub struct Planning {
     layer_ids: BTreeMap<String, JobId>,
     running: BTreeMap<TaskId, Running>,
     caps: Caps,
+    /// Looks of the pass that ended at a cap.
+    capped: RefCell<BTreeMap<CapKind, u64>>,
+    /// The planner's searches before the pass.
+    searched: Searches,
     placed: u32,
     next: u64,
     no_limits: BTreeSet<String>,
@@ -101,6 +119,8 @@ impl Planning {
             layer_ids: BTreeMap::new(),
             running: BTreeMap::new(),
             caps: Caps::default(),
+            capped: RefCell::default(),
+            searched: Searches::default(),
             placed: 0,
             next: 1,
             no_limits: BTreeSet::new(),
@@ -119,6 +139,8 @@ impl Planning {
     pub fn pass(&mut self, snapshot: &Snapshot) -> Vec<Placement> {
         self.now = Time(u64::try_from(snapshot.now_us).unwrap_or(0).saturating_mul(1_000)).max(self.now);
         self.plan.set_now(self.now);
+        self.searched = self.plan.searches();
+        self.capped.get_mut().clear();
         self.set_hosts(snapshot);
         self.set_running(snapshot);
         self.set_layers(snapshot);
@@ -130,6 +152,22 @@ impl Planning {
         self.placed = 0;
         plan::round(self, PASS_FRAMES_MAX, &mut placements);
         placements
+    }
+
+    /// How the last pass looked for hosts.
+    pub fn looks(&self) -> PlanLooks {
+        let (before, now) = (self.searched, self.plan.searches());
+        let mut capped = self.capped.borrow().clone();
+        let bursts = self.caps.bursts_reached();
+        if bursts > 0 {
+            capped.insert(CapKind::Subscription, bursts);
+        }
+        PlanLooks {
+            searches: now.searches - before.searches,
+            without_host: now.without_candidate - before.without_candidate,
+            judged: now.candidates - before.candidates,
+            capped,
+        }
     }
 
     /// The reasons why frames of a layer were not placed by a pass: caps, and for each reason the number of hosts
@@ -356,7 +394,9 @@ impl Work for Planning {
     }
 
     fn is_limit_reached(&self, class: &Class) -> bool {
-        self.caps.is_reached(class)
+        let Some(kind) = self.caps.first_reached(class) else { return false };
+        *self.capped.borrow_mut().entry(kind).or_default() += 1;
+        true
     }
 
     fn running(&self, task: TaskId) -> Option<RunningTask<'_>> {
