@@ -19,6 +19,7 @@ mod recovery;
 pub mod snapshot;
 mod stock_metrics;
 mod why;
+mod yields;
 
 pub use instance::{Instance, InstanceSettings, PassError, Passed, Preview};
 pub use launcher::Launcher;

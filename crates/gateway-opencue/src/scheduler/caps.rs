@@ -219,7 +219,8 @@ impl Caps {
     }
 }
 
-fn set_closed(workers: &mut Workers, id: WorkerId, name: &str, is_closed: bool) {
+/// Closes a host to the classes that have this name among their limits, or opens it to them.
+pub(super) fn set_closed(workers: &mut Workers, id: WorkerId, name: &str, is_closed: bool) {
     workers.update(id, |worker| worker.licences.take(name, Some(1), if is_closed { 1 } else { -1 }));
     if !is_closed {
         workers.gained(id);

@@ -38,7 +38,7 @@ const GIB_KIB: i64 = 1 << 20;
 
 /// Keys of OpenCue's own scheduler, present and past, that change nothing here.
 const UNUSED: &str = "sentry_dsn logging accounting queue.monitor_interval queue.worker_threads \
-    queue.dispatch_frames_per_layer_limit queue.job_back_off_duration queue.cluster_empty_sleep \
+    queue.job_back_off_duration queue.cluster_empty_sleep \
     queue.cluster_reload_interval queue.active_scan_interval queue.cluster_saturated_sleep queue.stream \
     queue.max_jobs_per_cluster_pass queue.manual_tags_chunk_size queue.hostname_tags_chunk_size \
     queue.host_candidate_attempts_per_layer queue.mem_reserved_min queue.allocation_refresh_interval \
@@ -280,7 +280,14 @@ fn rules(values: &mut Values) -> Result<PlanningRules, ConfigError> {
     let jobs =
         [("priority_only", JobOrder::Priority), ("fifo", JobOrder::Fifo), ("balanced", JobOrder::Balanced)];
     let jobs = values.choice("windlass.jobs_by", &jobs, "'priority_only', 'fifo' or 'balanced'")?;
-    Ok(PlanningRules { amounts, saturation, order: Order { is_strict, jobs: jobs.unwrap_or_default() } })
+    let layer_frames_max: Option<u32> = values.number("queue.dispatch_frames_per_layer_limit")?;
+    let order = Order { is_strict, jobs: jobs.unwrap_or_default() };
+    Ok(PlanningRules {
+        amounts,
+        saturation,
+        order,
+        layer_frames_max: layer_frames_max.filter(|max| *max > 0),
+    })
 }
 
 fn cuebot(values: &mut Values) -> Result<Option<CuebotSettings>, ConfigError> {

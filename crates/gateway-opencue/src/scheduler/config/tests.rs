@@ -12,6 +12,7 @@ logging:
   level: debug
 queue:
   monitor_interval: 5s
+  dispatch_frames_per_layer_limit: 20
   memory_stranded_threshold: 1GiB
   selfish_services: [katana, arnold]
   empty_job_cycles_before_quiting: 20
@@ -52,6 +53,7 @@ fn the_stock_file_is_read_and_says_what_is_not_used() {
     assert_eq!(instance.rules.amounts.selfish_services, ["katana", "arnold"]);
     assert_eq!(instance.rules.saturation, Saturation { cores: false, memory: true });
     assert_eq!(instance.rules.order, Order { is_strict: false, jobs: JobOrder::Priority });
+    assert_eq!(instance.rules.layer_frames_max, Some(20));
     assert_eq!((instance.rqd_port, instance.is_dry, instance.idle_passes_max), (8445, true, Some(20)));
     let scope = &instance.scope;
     assert_eq!((scope.facility.as_deref(), scope.host_stale_s), (Some("lax"), 120.0));
