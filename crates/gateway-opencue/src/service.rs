@@ -4,7 +4,7 @@ use crate::board::{self, Board};
 use crate::checkup::{checkup, missing_column, unknown_names};
 use crate::dial::Dialer;
 use crate::finding::Finding;
-use crate::scheduler::config::{BoardSettings, Config, CuebotSettings, DatabaseSettings};
+use crate::scheduler::config::{BoardSettings, Config, CountsSettings, CuebotSettings, DatabaseSettings};
 use crate::scheduler::{Instance, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
 use crate::workers::{NoServer, Workers};
@@ -111,7 +111,16 @@ impl Service {
             None => None,
         };
         let metrics = match metrics {
-            Some(address) => Some(listen(address).await?),
+            Some(CountsSettings { listen: address, is_asked }) => match listen(address).await {
+                Ok(listener) => Some(listener),
+                Err(error) if !is_asked => {
+                    tracing::warn!(
+                        "no metrics are served: {error}; 'queue.metrics_port' may name another port"
+                    );
+                    None
+                }
+                Err(error) => return Err(error),
+            },
             None => None,
         };
         let board = match board {

@@ -1,7 +1,7 @@
 //! `windlass gateway`: a server that is only the scheduler of another system.
 
 use crate::node::life::stop_signal;
-use crate::node::log_level::start_logging;
+use crate::node::log_level::{filter_of_opencue, start_logging};
 use crate::node::memory;
 use crate::node::serve::{self, ServeOptions};
 use crate::node::watchdog;
@@ -137,7 +137,10 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     let config = args.settle()?;
     memory::give_back_large_blocks();
-    let log_level = start_logging(None);
+    // As in the stock scheduler, the variable goes before the file.
+    let of_environment = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let filter = of_environment.as_ref().or(config.log.as_ref()).map(|setting| filter_of_opencue(setting));
+    let log_level = start_logging(filter.as_deref());
     tokio::spawn(log_level.obey_signals()?);
     if !config.unused.is_empty() {
         let path = args.config.display();

@@ -1,5 +1,5 @@
-//! Hosts that layers leave to others, which few hosts suit. Otherwise a layer that runs anywhere would fill these hosts,
-//! and the others would wait for them.
+//! Hosts that layers leave to others, which few hosts suit. Otherwise a layer that runs anywhere would fill these
+//! hosts, and the others would wait for them.
 //!
 //! A pass plans twice where it matters: first each layer keeps off the hosts that it leaves to others, and then all
 //! layers may have what is left. Properties:
@@ -111,7 +111,7 @@ impl Yields {
         }
     }
 
-    /// Closes hosts with room to groups that leave them to others, but for `reserved` ones. True if some are closed now.
+    /// Closes hosts with room to groups that leave them to others, but for `reserved` ones. True if some are closed.
     pub fn close(&mut self, workers: &mut Workers, reserved: &BTreeSet<WorkerId>) -> bool {
         self.closed = self.left_hosts(workers, reserved);
         for (host, name) in &self.closed {
