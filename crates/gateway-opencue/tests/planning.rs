@@ -171,6 +171,31 @@ fn a_layer_leaves_hosts_to_one_that_only_these_suit() {
 }
 
 #[test]
+fn a_layer_keeps_half_of_its_hosts() {
+    let tagged =
+        |id: &str, tag: &str| Layer { tags: BTreeSet::from([tag.to_owned()]), ..layer(id, "show", 50, 1) };
+    let mut hosts: Vec<Host> = (0..8).map(|number| host(number, 8)).collect();
+    for (number, host) in hosts.iter_mut().enumerate() {
+        host.tags.insert(["few", "half", "half", "rest"][number / 2].to_owned());
+    }
+    let snapshot = Snapshot {
+        now_us: 1_000 * S_US,
+        hosts,
+        subscriptions: vec![subscription("show", 1, 1_000_000)],
+        layers: vec![
+            layer("any", "show", 300, 1),
+            tagged("rest", "rest"),
+            tagged("few", "few"),
+            tagged("half", "half"),
+        ],
+        ..Snapshot::default()
+    };
+    // Two hosts each are left to two layers, and then no more.
+    let placements = Planning::new(rules(Order::default())).pass(&snapshot);
+    assert_eq!(counts(&placements), BTreeMap::from([("any", 32), ("few", 16), ("rest", 16)]));
+}
+
+#[test]
 fn hosts_are_left_to_a_layer_in_each_pass_in_which_it_waits() {
     let mut planning = Planning::new(rules(Order::default()));
     let mut snapshot = with_few_urgent(layer("beauty", "show", 300, 1), layer("urg", "show", 50, 1));
@@ -280,6 +305,25 @@ fn wide_frames_and_whole_hosts_start_among_narrow_ones_that_never_end() {
         let second = farm.until_started(&mut planning, "wide", 600);
         assert!(second.is_some_and(|second| second >= 45), "{cores} cores: {second:?}");
     }
+}
+
+#[test]
+fn a_layer_that_waits_for_long_gets_no_host_that_it_leaves_to_others() {
+    let beauty = Layer { mean_s: Some(36_000.0), ..layer("beauty", "show", 300, 1) };
+    let urgent = Layer { mean_s: Some(36_000.0), ..layer("urg", "show", 50, 1) };
+    let snapshot = with_few_urgent(beauty, urgent);
+    let mut farm = Farm { snapshot, running: Vec::new(), frame_s: 36_000 };
+    let mut planning = Planning::new(rules(Order::default()));
+    let is_urgent = |(placement, _): &(Placement, i64)| ["h0", "h1"].contains(&placement.host.as_str());
+    assert_eq!(farm.until_started(&mut planning, "urg", 1), Some(0));
+    assert_eq!(farm.running.len(), 64);
+    for _ in 0..30 {
+        let ended = farm.running.iter().position(is_urgent).unwrap();
+        farm.running.remove(ended);
+        assert_eq!(farm.until_started(&mut planning, "urg", 1), Some(0), "it gets what is free at once");
+        assert_eq!(farm.until_started(&mut planning, "none", 30), None, "time passes");
+    }
+    assert!(farm.running.iter().filter(|run| is_urgent(run)).all(|(placement, _)| placement.layer == "urg"));
 }
 
 proptest! {

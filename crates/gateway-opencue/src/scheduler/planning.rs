@@ -479,6 +479,10 @@ impl Work for Planning {
         true
     }
 
+    fn is_left_to_others(&self, class: &Class, worker: WorkerId) -> bool {
+        self.yields.leaves(class, worker)
+    }
+
     fn running(&self, task: TaskId) -> Option<RunningTask<'_>> {
         let Running { request, began, due } = self.running.get(&task)?;
         Some(RunningTask { request, limits: &self.no_limits, began: *began, due: *due, ends_by: *due })

@@ -7,8 +7,9 @@
 //! - What suits a layer follows from tags, allocation, facility, operating system and threads, and not from amounts:
 //!   frames that are too wide for what is idle get a host reserved.
 //! - A layer leaves a host to another one that it suits, too, if at most half as many hosts suit the other one.
-//! - A layer leaves no host to one of the same queue whose priority is lower.
+//! - A layer leaves half of its hosts at most, and no host to one of the same queue whose priority is lower.
 //! - No host stays idle for it: what nobody takes at first is for all.
+//! - No host is reserved for a layer that leaves it to others.
 
 use super::caps::set_closed;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +54,8 @@ pub struct Yields {
     /// Number of all groups.
     count: usize,
     next: u64,
+    /// The hosts that groups leave to others in this pass, by the name of the group.
+    left: BTreeMap<String, BTreeSet<WorkerId>>,
     closed: Vec<(WorkerId, String)>,
 }
 
@@ -113,7 +116,15 @@ impl Yields {
 
     /// Closes hosts with room to groups that leave them to others, but for `reserved` ones. True if some are closed.
     pub fn close(&mut self, workers: &mut Workers, reserved: &BTreeSet<WorkerId>) -> bool {
-        self.closed = self.left_hosts(workers, reserved);
+        self.left = self.left_hosts();
+        for (name, hosts) in &self.left {
+            for host in hosts {
+                let is_open = !reserved.contains(host) && has_room(workers, *host);
+                if is_open && self.closed.len() < CLOSED_MAX {
+                    self.closed.push((*host, name.clone()));
+                }
+            }
+        }
         for (host, name) in &self.closed {
             set_closed(workers, *host, name, true);
         }
@@ -127,37 +138,56 @@ impl Yields {
         }
     }
 
-    /// Hosts with room, each with the name of a group that leaves it to others.
-    fn left_hosts(&self, workers: &Workers, reserved: &BTreeSet<WorkerId>) -> Vec<(WorkerId, String)> {
-        let groups = self.groups.iter().flat_map(|(queue, groups)| {
-            groups
-                .values()
-                .filter_map(move |group| Some(Waiting { queue: *queue, group, first: group.first? }))
-        });
-        let groups: Vec<Waiting> = groups.collect();
-        let mut left = Vec::new();
-        // Most farms have no two groups of this kind. Then hosts are not looked at.
-        if !groups.iter().any(|wide| groups.iter().any(|narrow| wide.leaves_to(narrow))) {
-            return left;
+    /// True if the class leaves the host to others that wait.
+    pub fn leaves(&self, class: &Class, host: WorkerId) -> bool {
+        let mut left = class.limits.iter().filter_map(|name| self.left.get(name));
+        left.any(|hosts| hosts.contains(&host))
+    }
+
+    /// The hosts that groups leave to others, by the name of the group.
+    fn left_hosts(&self) -> BTreeMap<String, BTreeSet<WorkerId>> {
+        let mut groups = Vec::new();
+        for (queue, of_queue) in &self.groups {
+            groups.extend(of_queue.values().filter_map(|group| Waiting::of(*queue, group)));
         }
-        for worker in workers.iter() {
-            let id = worker.record.id;
-            if worker.booked.sum().cpu >= worker.record.capacity.cpu || reserved.contains(&id) {
-                continue;
-            }
-            let suited: Vec<&Waiting> = groups.iter().filter(|of| of.group.hosts.contains(&id)).collect();
-            for wide in suited.iter().filter(|wide| suited.iter().any(|narrow| wide.leaves_to(narrow))) {
-                if left.len() == CLOSED_MAX {
-                    return left;
-                }
-                left.push((id, wide.group.name.clone()));
+        let mut left = BTreeMap::new();
+        for wide in &groups {
+            let hosts = wide.left_to(&groups);
+            if !hosts.is_empty() {
+                left.insert(wide.group.name.clone(), hosts);
             }
         }
         left
     }
 }
 
-impl Waiting<'_> {
+fn has_room(workers: &Workers, host: WorkerId) -> bool {
+    let worker = workers.get(host);
+    worker.is_some_and(|worker| worker.booked.sum().cpu < worker.record.capacity.cpu)
+}
+
+impl<'a> Waiting<'a> {
+    fn of(queue: QueueId, group: &'a Group) -> Option<Waiting<'a>> {
+        Some(Waiting { queue, group, first: group.first? })
+    }
+
+    /// The hosts that this group leaves to others: to those first that fewest hosts suit.
+    fn left_to(&self, groups: &[Waiting]) -> BTreeSet<WorkerId> {
+        let mut others: Vec<&Waiting> = groups.iter().filter(|other| self.leaves_to(other)).collect();
+        others.sort_by_key(|other| other.group.hosts.len());
+        let most = self.group.hosts.len() / WIDER;
+        let mut left = BTreeSet::new();
+        for other in others {
+            let both = other.group.hosts.intersection(&self.group.hosts);
+            let more: Vec<WorkerId> = both.copied().filter(|host| !left.contains(host)).collect();
+            if left.len() + more.len() > most {
+                break;
+            }
+            left.extend(more);
+        }
+        left
+    }
+
     /// True if this group leaves hosts that suit both to the other one.
     fn leaves_to(&self, narrow: &Waiting) -> bool {
         let is_lower =
