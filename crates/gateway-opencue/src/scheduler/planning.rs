@@ -404,7 +404,7 @@ impl Planning {
         queued.turn = turn;
         for ((class, step), new) in queued.steps.iter_mut().zip(steps) {
             let old = std::mem::replace(step, new);
-            if is_listed {
+            if is_listed && old != new {
                 // The new place first: a queue that is empty for a moment would lose its turn.
                 self.plan.enlist(queued.queue, *class, new);
                 self.plan.withdraw(queued.queue, *class, &old);

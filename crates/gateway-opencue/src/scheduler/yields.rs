@@ -25,8 +25,9 @@ use windlass_core::workers::Workers;
 pub const SIZE: &str = "cores";
 /// Groups of layers that are compared. Layers of further ones leave no hosts, and are left none.
 const GROUPS_MAX: usize = 64;
-/// Pairs of a host and a group that one pass keeps apart at first.
-const CLOSED_MAX: usize = 8_192;
+/// Pairs of a host and a group that one pass keeps apart at first. Each search for a frame passes over those of its
+/// group, of up to 2,000 frames in a pass.
+const CLOSED_MAX: usize = 2_048;
 /// A group leaves hosts to those that one in this many of its hosts suit, or fewer.
 const WIDER: usize = 2;
 
@@ -176,7 +177,7 @@ impl<'a> Waiting<'a> {
         let mut others: Vec<&Waiting> = groups.iter().filter(|other| self.leaves_to(other)).collect();
         others.sort_by_key(|other| other.group.hosts.len());
         let most = self.group.hosts.len() / WIDER;
-        let mut left = BTreeSet::new();
+        let mut left: BTreeSet<WorkerId> = BTreeSet::new();
         for other in others {
             let both = other.group.hosts.intersection(&self.group.hosts);
             let more: Vec<WorkerId> = both.copied().filter(|host| !left.contains(host)).collect();
