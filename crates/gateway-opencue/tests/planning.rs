@@ -212,7 +212,8 @@ fn hosts_are_left_to_a_layer_in_each_pass_in_which_it_waits() {
 
 #[test]
 fn layers_of_one_priority_take_turns_where_the_frames_of_a_turn_are_limited() {
-    let rules = PlanningRules { layer_frames_max: Some(10), ..rules(Order::default()) };
+    let planning_rules = || rules(Order::default());
+    let rules = PlanningRules { layer_frames_max: Some(10), ..planning_rules() };
     let low = Layer { priority: 50, ..layer("low", "show", 100, 1) };
     let snapshot = Snapshot {
         now_us: 1_000 * S_US,
@@ -228,6 +229,18 @@ fn layers_of_one_priority_take_turns_where_the_frames_of_a_turn_are_limited() {
     // A layer that is alone in its priority has as many turns as there is room.
     let alone = Snapshot { layers: vec![layer("a", "show", 100, 1)], ..snapshot };
     assert_eq!(counts(&planning.pass(&alone)), BTreeMap::from([("a", 40)]));
+    // More turns than are told apart, and priorities that are too far apart for turns.
+    for priority in [100, i32::MIN, i32::MAX] {
+        let rules = PlanningRules { layer_frames_max: Some(1), ..planning_rules() };
+        let of = |id: &str| Layer { priority, ..layer(id, "show", 100, 1) };
+        let layers = vec![of("a"), of("b")];
+        let many =
+            Snapshot { hosts: (0..20).map(|number| host(number, 8)).collect(), layers, ..alone.clone() };
+        let mut planning = Planning::new(rules);
+        for _ in 0..2 {
+            assert_eq!(planning.pass(&many).len(), 160, "{priority}");
+        }
+    }
 }
 
 /// Frames that run in a farm of hosts without a database.
