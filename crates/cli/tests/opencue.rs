@@ -111,6 +111,11 @@ fn tags_are_given_with_commas_and_unknown_names_are_told() {
     assert!(told.contains("a host with the tag desktop") && !told.contains("film/beauty"), "{told}");
     let found = doctor(&config);
     assert!(found["names"].1.contains("a host with the tag broken"), "{found:?}");
+    // What is logged is set as the stock scheduler takes it.
+    let quiet = gateway(&config).arg("--dry-run").env("RUST_LOG", "scheduler=error").output().unwrap();
+    assert!(!err(&quiet).contains("the settings name"), "{}", err(&quiet));
+    let config = site.config("scheduler: {ignore_tags: [broken]}\nlogging: {level: error}");
+    assert!(!err(&site.run(&config, &["--dry-run"])).contains("the settings name"));
 }
 
 #[test]
