@@ -325,7 +325,7 @@ impl Instance {
         let wants_procs = self.planning.get_mut().wants_procs();
         let mut snapshot = snapshot::read(client, &scope, wants_procs).await?;
         let read_s = permitted_at.elapsed().as_secs_f64();
-        let jobs: u64 = jobs_of_shows(&snapshot).values().sum();
+        let (read_jobs, read_layers) = (jobs_of_shows(&snapshot), snapshot.layers.len());
         // A client may have taken the tag from a host.
         let hosts = self.launcher.hosts();
         snapshot.hosts.iter_mut().for_each(|host| host.is_worker |= hosts.is_worker(&host.name));
@@ -336,8 +336,11 @@ impl Instance {
         }
         let placements = self.planning.get_mut().pass(&snapshot);
         let mut looks = PassLooks {
-            jobs,
-            planned_jobs: jobs_of_shows(&snapshot),
+            jobs: read_jobs.values().sum(),
+            planned_jobs: match snapshot.layers.len() == read_layers {
+                true => read_jobs,
+                false => jobs_of_shows(&snapshot),
+            },
             read_s,
             busy_s: 0.0,
             hosts_of_layers: hosts_of_layers(&placements),
