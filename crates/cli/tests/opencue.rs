@@ -95,6 +95,30 @@ fn doctor(config: &Path) -> BTreeMap<String, (String, String)> {
 }
 
 #[test]
+fn tags_are_given_with_commas_and_unknown_names_are_told() {
+    let Some(site) = Site::new(&[FARM, FRAMES]) else { return };
+    let config = site.config("scheduler: {ignore_tags: [broken]}");
+    let preview =
+        site.run(&config, &["--dry-run", "--alloc_tags=testing:general,nowhere:general,testing:far"]);
+    let told = err(&preview);
+    assert!(preview.status.success() && told.contains("film/beauty on host"), "{told}");
+    for name in ["the show nowhere", "an allocation with the tag far", "a host with the tag broken"] {
+        assert!(told.contains(&format!("the settings name {name}, which the database does not")), "{told}");
+    }
+    assert!(!told.contains("the settings name the show testing"), "{told}");
+    let preview = site.run(&config, &["--dry-run", "--manual_tags=urgent,desktop"]);
+    let told = err(&preview);
+    assert!(told.contains("a host with the tag desktop") && !told.contains("film/beauty"), "{told}");
+    let found = doctor(&config);
+    assert!(found["names"].1.contains("a host with the tag broken"), "{found:?}");
+    // What is logged is set as the stock scheduler takes it.
+    let quiet = gateway(&config).arg("--dry-run").env("RUST_LOG", "scheduler=error").output().unwrap();
+    assert!(!err(&quiet).contains("the settings name"), "{}", err(&quiet));
+    let config = site.config("scheduler: {ignore_tags: [broken]}\nlogging: {level: error}");
+    assert!(!err(&site.run(&config, &["--dry-run"])).contains("the settings name"));
+}
+
+#[test]
 fn a_farm_is_booked_through_kills_of_the_gateway_and_metrics_tell() {
     let Some(site) = Site::new(&[FARM, FRAMES]) else { return };
     let port = free_port();

@@ -169,6 +169,12 @@ pub(crate) fn why_unserved(name: &str) -> &'static str {
     match interface {
         _ if is_redirect => "a plan decides where each frame runs; set priorities, caps and subscriptions",
         _ if is_local => "it books no frames for desktops alone; submit the job to the farm",
+        _ if call.contains("ServiceOverride") => {
+            "it lists and sets no services of one show; their rows in OpenCue's table show_service count"
+        }
+        "show.ShowInterface" if call.contains("Archive") => {
+            "it archives no shows; 'cueadmin -disable-show' hides one"
+        }
         "host.OwnerInterface" | "host.DeedInterface" => "it keeps no owners of desktops; use tags of hosts",
         _ if is_of_owners => "it keeps no owners of desktops; use tags of hosts",
         "host.HostInterface" => {
@@ -200,6 +206,8 @@ mod tests {
             ("host.HostInterface/RebootWhenIdle", "restarts no machine"),
             ("host.ProcInterface/RedirectToJob", "priorities"),
             ("show.ShowInterface/CreateOwner", "owners"),
+            ("show.ShowInterface/GetServiceOverrides", "show_service"),
+            ("show.ShowInterface/Archive", "disable-show"),
             ("filter.FilterInterface/Delete", "job spec"),
             ("job.JobInterface/RunFilters", "it serves"),
             ("job.LayerInterface/AddRenderPartition", "desktops alone"),

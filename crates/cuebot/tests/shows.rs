@@ -171,6 +171,43 @@ async fn a_show_is_made_with_its_group_and_gets_and_loses_a_subscription() {
 }
 
 #[tokio::test]
+async fn a_show_is_deleted_with_what_is_its_own_unless_it_had_jobs() {
+    let Some(farm) = farm().await else { return };
+    farm.job(&[("a", 1)], 0).await;
+    let client = Client::connect(&farm).await;
+    let ask = show::ShowCreateShowRequest { name: "mistyped".to_owned() };
+    let made: show::ShowCreateShowResponse = client.ok("show.ShowInterface/CreateShow", ask).await;
+    let made = made.show.unwrap();
+    let root: show::ShowGetRootGroupResponse = client
+        .ok("show.ShowInterface/GetRootGroup", show::ShowGetRootGroupRequest { show: Some(made.clone()) })
+        .await;
+    new_group(&client, &root.group.unwrap().id, "sub").await;
+    let ask = show::ShowCreateSubscriptionRequest {
+        show: Some(made.clone()),
+        allocation_id: "ALLOC".to_owned(),
+        size: 10.0,
+        burst: 20.0,
+    };
+    let _: show::ShowCreateSubscriptionResponse =
+        client.ok("show.ShowInterface/CreateSubscription", ask).await;
+    let path = "show.ShowInterface/Delete";
+    let ask = show::ShowDeleteRequest { show: Some(made) };
+    let _: show::ShowDeleteResponse = client.ok(path, ask.clone()).await;
+    let gone = client.call::<_, show::ShowDeleteResponse>(path, ask).await;
+    assert_eq!(gone.unwrap_err().code(), Code::NotFound);
+    let rows =
+        "SELECT (SELECT count(*) FROM show) || ' ' || (SELECT count(*) FROM folder WHERE pk_show <> 'SHOW')
+        || ' ' || (SELECT count(*) FROM subscription WHERE pk_show <> 'SHOW')";
+    assert_eq!(farm.value(rows).await, "1 0 0");
+    let ask =
+        show::ShowDeleteRequest { show: Some(show::Show { id: "SHOW".to_owned(), ..Default::default() }) };
+    let refused = client.call::<_, show::ShowDeleteResponse>(path, ask).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("stays; 'cueadmin -disable-show' hides it"), "{}", refused.message());
+    farm.audit().await;
+}
+
+#[tokio::test]
 async fn a_host_gets_tags_and_another_allocation_when_nothing_runs_there() {
     let Some(farm) = farm().await else { return };
     farm.host(HOST).await;

@@ -31,6 +31,22 @@ const FOREIGN: &str = "SELECT count(*) FROM proc p JOIN show w USING (pk_show)
     WHERE p.ts_booked > now() - interval '10 minutes' AND NOT EXISTS (SELECT FROM pg_locks
         WHERE locktype = 'advisory' AND classid = $2::int::oid AND objsubid = 2 AND granted
             AND lpad(to_hex(objid::bigint), 8, '0') = left(p.pk_proc, 8)) AND ";
+/// What the settings name and the database does not have.
+const UNKNOWN: &str = "SELECT 'the show ' || w.n FROM unnest($1::text[]) AS w(n)
+        WHERE NOT EXISTS (SELECT FROM show s WHERE s.str_name = w.n)
+    UNION SELECT 'the facility ' || w.n FROM unnest($2::text[]) AS w(n)
+        WHERE NOT EXISTS (SELECT FROM facility y WHERE y.str_name = w.n)
+    UNION SELECT 'an allocation with the tag ' || w.n FROM unnest($3::text[]) AS w(n)
+        WHERE NOT EXISTS (SELECT FROM alloc a WHERE a.str_tag = w.n)
+    UNION SELECT 'a subscription of the show ' || w.n || ' to an allocation with the tag ' || w.t
+        FROM unnest($4::text[], $3::text[]) AS w(n, t)
+        WHERE EXISTS (SELECT FROM show s WHERE s.str_name = w.n)
+            AND EXISTS (SELECT FROM alloc a WHERE a.str_tag = w.t)
+            AND NOT EXISTS (SELECT FROM subscription b JOIN show s USING (pk_show) JOIN alloc a USING (pk_alloc)
+                WHERE s.str_name = w.n AND a.str_tag = w.t)
+    UNION SELECT 'a host with the tag ' || w.n FROM unnest($5::text[]) AS w(n)
+        WHERE NOT EXISTS (SELECT FROM host_tag t WHERE t.str_tag = w.n)
+    ORDER BY 1";
 const CLIENTS: &str =
     "SELECT coalesce(string_agg(DISTINCT coalesce(nullif(application_name, ''), usename), ', '), '')
     FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -43,6 +59,17 @@ pub async fn missing_column(client: &Client, names_shows: bool) -> Result<Option
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }
 
+/// What the settings name and the database does not have, such as `the show film`.
+pub async fn unknown_names(client: &Client, scope: &Scope) -> Result<Vec<String>, Error> {
+    let of_pairs: Vec<&String> = scope.alloc_tags.iter().map(|(show, _)| show).collect();
+    let alloc_tags: Vec<&String> = scope.alloc_tags.iter().map(|(_, tag)| tag).collect();
+    let shows: Vec<&String> = scope.shows.iter().flatten().chain(of_pairs.iter().copied()).collect();
+    let facilities: Vec<&String> = scope.facility.iter().collect();
+    let tags: Vec<&String> = scope.manual_tags.iter().chain(&scope.ignore_tags).collect();
+    let rows = client.query(UNKNOWN, &[&shows, &facilities, &alloc_tags, &of_pairs, &tags]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
 /// Checks the database. Nothing is changed.
 pub async fn checkup(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Error> {
     if let Some((column, migration)) = missing_column(client, scope.shows.is_some()).await? {
@@ -52,6 +79,13 @@ pub async fn checkup(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Err
     let mut found = vec![ok("schema", "the columns up to migration V47 are there".to_owned())];
     found.extend(triggers(client).await?);
     found.push(shows(client, scope).await?);
+    let unknown = unknown_names(client, scope).await?;
+    if !unknown.is_empty() {
+        let detail = format!("the settings name {}, which the database does not have", unknown.join(", "));
+        let advice = "correct 'alloc_tags', 'manual_tags', 'ignore_tags', 'facility' and 'windlass.shows', or \
+                      make what they name";
+        found.push(note("names", detail, advice));
+    }
     found.extend(hosts(client, scope).await?);
     found.push(others(client, scope).await?);
     Ok(found)

@@ -17,7 +17,9 @@ mod rate;
 mod recount;
 mod recovery;
 pub mod snapshot;
+mod stock_metrics;
 mod why;
+mod yields;
 
 pub use instance::{Instance, InstanceSettings, PassError, Passed, Preview};
 pub use launcher::Launcher;

@@ -1,10 +1,10 @@
 //! The whole gateway as one service: the scheduler, Cuebot's calls, counts, and the board.
 
 use crate::board::{self, Board};
-use crate::checkup::{checkup, missing_column};
+use crate::checkup::{checkup, missing_column, unknown_names};
 use crate::dial::Dialer;
 use crate::finding::Finding;
-use crate::scheduler::config::{BoardSettings, Config, CuebotSettings, DatabaseSettings};
+use crate::scheduler::config::{BoardSettings, Config, CountsSettings, CuebotSettings, DatabaseSettings};
 use crate::scheduler::{Instance, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
 use crate::workers::{NoServer, Workers};
@@ -86,6 +86,9 @@ impl Service {
             let database = format!("{database:?}");
             return Err(ServiceError::Schema { database, column, migration });
         }
+        for name in unknown_names(&client, &instance.scope).await.map_err(PassError::from)? {
+            tracing::warn!("the settings name {name}, which the database does not have");
+        }
         let workers = match workers {
             // What is booked for a measurement is launched nowhere, and nothing of it is missing.
             Some(settings) if !instance.is_dry => {
@@ -108,7 +111,16 @@ impl Service {
             None => None,
         };
         let metrics = match metrics {
-            Some(address) => Some(listen(address).await?),
+            Some(CountsSettings { listen: address, is_asked }) => match listen(address).await {
+                Ok(listener) => Some(listener),
+                Err(error) if !is_asked => {
+                    tracing::warn!(
+                        "no metrics are served: {error}; 'queue.metrics_port' may name another port"
+                    );
+                    None
+                }
+                Err(error) => return Err(error),
+            },
             None => None,
         };
         let board = match board {

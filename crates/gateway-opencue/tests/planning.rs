@@ -19,6 +19,7 @@ fn rules(order: Order) -> PlanningRules {
         amounts: AmountRules { stranded_mem_kib: 0, selfish_services: Vec::new() },
         saturation: Saturation { cores: true, memory: false },
         order,
+        layer_frames_max: None,
     }
 }
 
@@ -131,6 +132,117 @@ fn jobs_of_a_show_come_by_priority_by_age_or_by_both() {
     }
 }
 
+/// Eight hosts of eight cores, of which two have a tag of their own, and a layer that runs anywhere beside one that only
+/// these two suit.
+fn with_few_urgent(anywhere: Layer, urgent: Layer) -> Snapshot {
+    let tags = |tags: &[&str]| -> BTreeSet<String> { tags.iter().map(|tag| (*tag).to_owned()).collect() };
+    let mut hosts: Vec<Host> = (0..8).map(|number| host(number, 8)).collect();
+    hosts[..2].iter_mut().for_each(|host| host.tags = tags(&["general", "urgent"]));
+    Snapshot {
+        now_us: 1_000 * S_US,
+        hosts,
+        subscriptions: vec![subscription("show", 1, 1_000_000), subscription("other", 1, 1_000_000)],
+        layers: vec![anywhere, Layer { tags: tags(&["urgent"]), ..urgent }],
+        ..Snapshot::default()
+    }
+}
+
+#[test]
+fn a_layer_leaves_hosts_to_one_that_only_these_suit() {
+    let beauty = || layer("beauty", "show", 300, 1);
+    let pass = |snapshot: &Snapshot| {
+        let placements = Planning::new(rules(Order::default())).pass(snapshot);
+        counts(&placements).into_iter().map(|(layer, frames)| (layer.to_owned(), frames)).collect::<Vec<_>>()
+    };
+    let both = |beauty: usize, urg: usize| vec![("beauty".to_owned(), beauty), ("urg".to_owned(), urg)];
+    let snapshot = with_few_urgent(beauty(), layer("urg", "show", 50, 1));
+    assert_eq!(pass(&snapshot), both(48, 16));
+    // What it does not need is for all: no core idles.
+    let snapshot = with_few_urgent(beauty(), layer("urg", "show", 3, 1));
+    assert_eq!(pass(&snapshot), both(61, 3));
+    let snapshot = with_few_urgent(beauty(), layer("urg", "other", 50, 1));
+    assert_eq!(pass(&snapshot), both(48, 16));
+    // A job of a higher priority leaves nothing to a lower one.
+    let low = Layer { priority: 50, ..layer("urg", "show", 50, 1) };
+    assert_eq!(pass(&with_few_urgent(beauty(), low)), [("beauty".to_owned(), 64)]);
+    // A layer of whole hosts has a class for each size of host, and counts as one.
+    let whole = with_few_urgent(layer("whole", "show", 300, 0), layer("urg", "show", 50, 1));
+    assert_eq!(pass(&whole), [("urg".to_owned(), 16), ("whole".to_owned(), 6)]);
+}
+
+#[test]
+fn a_layer_keeps_half_of_its_hosts() {
+    let tagged =
+        |id: &str, tag: &str| Layer { tags: BTreeSet::from([tag.to_owned()]), ..layer(id, "show", 50, 1) };
+    let mut hosts: Vec<Host> = (0..8).map(|number| host(number, 8)).collect();
+    for (number, host) in hosts.iter_mut().enumerate() {
+        host.tags.insert(["few", "half", "half", "rest"][number / 2].to_owned());
+    }
+    let snapshot = Snapshot {
+        now_us: 1_000 * S_US,
+        hosts,
+        subscriptions: vec![subscription("show", 1, 1_000_000)],
+        layers: vec![
+            layer("any", "show", 300, 1),
+            tagged("rest", "rest"),
+            tagged("few", "few"),
+            tagged("half", "half"),
+        ],
+        ..Snapshot::default()
+    };
+    // Two hosts each are left to two layers, and then no more.
+    let placements = Planning::new(rules(Order::default())).pass(&snapshot);
+    assert_eq!(counts(&placements), BTreeMap::from([("any", 32), ("few", 16), ("rest", 16)]));
+}
+
+#[test]
+fn hosts_are_left_to_a_layer_in_each_pass_in_which_it_waits() {
+    let mut planning = Planning::new(rules(Order::default()));
+    let mut snapshot = with_few_urgent(layer("beauty", "show", 300, 1), layer("urg", "show", 50, 1));
+    let urgent = snapshot.layers.remove(1);
+    assert_eq!(counts(&planning.pass(&snapshot)), BTreeMap::from([("beauty", 64)]), "it is alone");
+    // Nothing was booked, and the other layer waits now.
+    snapshot.layers.push(urgent);
+    assert_eq!(counts(&planning.pass(&snapshot)), BTreeMap::from([("beauty", 48), ("urg", 16)]));
+    snapshot.hosts[1].tags.remove("urgent");
+    assert_eq!(counts(&planning.pass(&snapshot)), BTreeMap::from([("beauty", 56), ("urg", 8)]));
+    snapshot.layers.remove(0);
+    assert_eq!(counts(&planning.pass(&snapshot)), BTreeMap::from([("urg", 8)]));
+}
+
+#[test]
+fn layers_of_one_priority_take_turns_where_the_frames_of_a_turn_are_limited() {
+    let planning_rules = || rules(Order::default());
+    let rules = PlanningRules { layer_frames_max: Some(10), ..planning_rules() };
+    let low = Layer { priority: 50, ..layer("low", "show", 100, 1) };
+    let snapshot = Snapshot {
+        now_us: 1_000 * S_US,
+        hosts: (0..5).map(|number| host(number, 8)).collect(),
+        subscriptions: vec![subscription("show", 1, 1_000_000)],
+        layers: vec![layer("a", "show", 100, 1), low, layer("b", "show", 100, 1)],
+        ..Snapshot::default()
+    };
+    let mut planning = Planning::new(rules);
+    for _ in 0..3 {
+        assert_eq!(counts(&planning.pass(&snapshot)), BTreeMap::from([("a", 20), ("b", 20)]));
+    }
+    // A layer that is alone in its priority has as many turns as there is room.
+    let alone = Snapshot { layers: vec![layer("a", "show", 100, 1)], ..snapshot };
+    assert_eq!(counts(&planning.pass(&alone)), BTreeMap::from([("a", 40)]));
+    // More turns than are told apart, and priorities that are too far apart for turns.
+    for priority in [100, i32::MIN, i32::MAX] {
+        let rules = PlanningRules { layer_frames_max: Some(1), ..planning_rules() };
+        let of = |id: &str| Layer { priority, ..layer(id, "show", 100, 1) };
+        let layers = vec![of("a"), of("b")];
+        let many =
+            Snapshot { hosts: (0..20).map(|number| host(number, 8)).collect(), layers, ..alone.clone() };
+        let mut planning = Planning::new(rules);
+        for _ in 0..2 {
+            assert_eq!(planning.pass(&many).len(), 160, "{priority}");
+        }
+    }
+}
+
 /// Frames that run in a farm of hosts without a database.
 struct Farm {
     snapshot: Snapshot,
@@ -206,6 +318,25 @@ fn wide_frames_and_whole_hosts_start_among_narrow_ones_that_never_end() {
         let second = farm.until_started(&mut planning, "wide", 600);
         assert!(second.is_some_and(|second| second >= 45), "{cores} cores: {second:?}");
     }
+}
+
+#[test]
+fn a_layer_that_waits_for_long_gets_no_host_that_it_leaves_to_others() {
+    let beauty = Layer { mean_s: Some(36_000.0), ..layer("beauty", "show", 300, 1) };
+    let urgent = Layer { mean_s: Some(36_000.0), ..layer("urg", "show", 50, 1) };
+    let snapshot = with_few_urgent(beauty, urgent);
+    let mut farm = Farm { snapshot, running: Vec::new(), frame_s: 36_000 };
+    let mut planning = Planning::new(rules(Order::default()));
+    let is_urgent = |(placement, _): &(Placement, i64)| ["h0", "h1"].contains(&placement.host.as_str());
+    assert_eq!(farm.until_started(&mut planning, "urg", 1), Some(0));
+    assert_eq!(farm.running.len(), 64);
+    for _ in 0..30 {
+        let ended = farm.running.iter().position(is_urgent).unwrap();
+        farm.running.remove(ended);
+        assert_eq!(farm.until_started(&mut planning, "urg", 1), Some(0), "it gets what is free at once");
+        assert_eq!(farm.until_started(&mut planning, "none", 30), None, "time passes");
+    }
+    assert!(farm.running.iter().filter(|run| is_urgent(run)).all(|(placement, _)| placement.layer == "urg"));
 }
 
 proptest! {

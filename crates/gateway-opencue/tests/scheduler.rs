@@ -177,6 +177,65 @@ async fn frames_are_booked_and_launched_until_the_farm_is_full() {
     assert!(text.contains("scheduler_frames_launched_total 80"), "{text}");
 }
 
+/// The value of a count in OpenMetrics text.
+fn count_of(text: &str, name: &str) -> f64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_counts_of_the_stock_scheduler_have_values() {
+    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+    let mut instance = farm.instance("");
+    // The first pass fills the farm, and the second one finds no room for the rest of the second job.
+    assert_eq!(farm.fill(&mut instance).await, 80);
+    let text = instance.metrics().text();
+    for (name, value) in [
+        ("scheduler_jobs_queried_total", 3.0),
+        ("scheduler_jobs_processed_total{show_name=\"s\"}", 3.0),
+        ("scheduler_frames_dispatched_total{show_name=\"s\"}", 80.0),
+        ("scheduler_time_to_book_seconds_count", 80.0),
+        ("scheduler_job_query_duration_seconds_count", 2.0),
+        ("scheduler_candidates_per_layer_count", 2.0),
+        ("scheduler_candidates_per_layer_sum", 20.0),
+        ("scheduler_host_cache_size", 20.0),
+        ("scheduler_host_cache_hits_total", 80.0),
+        ("scheduler_checkout_outcome_total{outcome=\"booked\"}", 80.0),
+        ("scheduler_checkout_outcome_total{outcome=\"no_progress\"}", 0.0),
+        ("scheduler_pass_terminated_reason_total{reason=\"booked\"}", 1.0),
+        ("scheduler_pass_terminated_reason_total{reason=\"saturated\"}", 1.0),
+        ("scheduler_frames_dispatched_per_pass_sum", 80.0),
+    ] {
+        assert_eq!(count_of(&text, name), value, "{name}: {text}");
+    }
+    let misses = count_of(&text, "scheduler_host_cache_misses_total");
+    assert!(misses > 0.0, "{text}");
+    assert_eq!(count_of(&text, "scheduler_no_candidate_iterations_total"), misses);
+    assert_eq!(count_of(&text, "scheduler_checkout_outcome_total{outcome=\"no_match\"}"), misses);
+    assert!(count_of(&text, "scheduler_hosts_judged_total") >= 80.0, "{text}");
+    assert!(count_of(&text, "scheduler_recompute_cycle_duration_seconds_count") >= 1.0, "{text}");
+    assert!((0.0..=1.0).contains(&count_of(&text, "scheduler_instance_load")), "{text}");
+    let (waited_s, read_s) = (
+        count_of(&text, "scheduler_time_to_book_seconds_sum"),
+        count_of(&text, "scheduler_job_query_duration_seconds_sum"),
+    );
+    assert!(waited_s > 0.0 && waited_s < 80.0 * 300.0 && read_s > 0.0, "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_name_the_cap_and_the_wait_of_a_frame() {
+    let changes = "UPDATE job_resource SET int_max_cores = 900;
+        UPDATE frame SET ts_eligible = now() - interval '50 s', ts_updated = now() - interval '20 s'";
+    let Some(farm) = Farm::start(changes, Mood::Takes).await else { return };
+    let mut instance = farm.instance("");
+    assert_eq!(farm.fill(&mut instance).await, 18);
+    let text = instance.metrics().text();
+    assert!(count_of(&text, "scheduler_accounting_limit_exceeded_total{table=\"job\"}") > 0.0, "{text}");
+    assert!(count_of(&text, "scheduler_job_cap_precheck_skip_total") > 0.0, "{text}");
+    assert_eq!(count_of(&text, "scheduler_time_to_book_seconds_bucket{le=\"10.0\"}"), 0.0, "{text}");
+    assert_eq!(count_of(&text, "scheduler_time_to_book_seconds_bucket{le=\"300.0\"}"), 18.0, "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn caps_are_reached_and_not_exceeded() {
     let cases = [
@@ -264,6 +323,34 @@ async fn why_names_what_keeps_frames_from_starting() {
     assert!(layers[0].reasons[1].starts_with("20 hosts: busy, cpu"), "{layers:?}");
     assert_eq!(instance.why("j0", Some("nothing")).await.unwrap(), []);
     assert_eq!(instance.why("nothing", None).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_books_by_the_tags_that_it_is_given_and_by_no_others() {
+    // Three hosts are urgent, too, and so are frames of the second job.
+    let changes = "INSERT INTO host_tag(pk_host_tag, pk_host, str_tag, str_tag_type)
+            SELECT pk_host || 'u', pk_host, 'urgent', 'MANUAL' FROM host WHERE pk_host IN ('host1', 'host2', 'host3');
+        UPDATE layer SET str_tags = 'urgent' WHERE pk_layer = 'layer1'";
+    for (lines, frames, of_urgent) in [
+        ("scheduler: {manual_tags: [urgent]}", 12, 12),
+        ("scheduler: {alloc_tags: [{show: s, tag: general}], manual_tags: [urgent]}", 72, 12),
+        ("scheduler: {alloc_tags: [{show: s, tag: general}], manual_tags: [desktop]}", 60, 0),
+        ("scheduler: {alloc_tags: [{show: o, tag: general}], manual_tags: [urgent]}", 12, 12),
+        ("scheduler: {alloc_tags: [{show: o, tag: general}]}", 0, 0),
+        ("scheduler: {manual_tags: [urgent], ignore_tags: [urgent]}", 0, 0),
+    ] {
+        let Some(farm) = Farm::start(changes, Mood::Takes).await else { return };
+        let mut instance = farm.instance(lines);
+        assert_eq!(farm.fill(&mut instance).await, frames, "{lines}");
+        let urgent = farm.sql("SELECT count(*) FROM proc WHERE pk_layer = 'layer1'");
+        assert_eq!(urgent, of_urgent.to_string(), "{lines}");
+        farm.audit();
+        if of_urgent == frames && frames > 0 {
+            let layers = instance.why("j0", None).await.unwrap();
+            let reasons = layers[0].reasons.join("\n");
+            assert!(reasons.contains("books by none of the layer's tags"), "{lines}: {reasons}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use crate::node::gateways::sccache_settings;
 use crate::node::life::stop_signal;
-use crate::node::log_level::start_logging;
+use crate::node::log_level::{filter_of_opencue, start_logging};
 use crate::node::memory;
 use crate::node::serve::{self, ServeOptions, parse_set};
 use crate::node::watchdog;
@@ -45,14 +45,17 @@ pub struct OpencueArgs {
     /// Only hosts of this facility
     #[arg(short, long, value_name = "NAME")]
     facility: Option<String>,
-    /// Take these tags of hosts for absent
-    #[arg(short, long, value_name = "TAG", num_args = 1..)]
+    /// Take these tags of hosts for absent; several with commas or blanks
+    #[arg(short, long, alias = "ignore_tags", value_name = "TAG", num_args = 1.., value_delimiter = ',')]
     ignore_tags: Vec<String>,
-    /// Only these allocations, by show and tag
-    #[arg(short, long, value_name = "SHOW:TAG", num_args = 1.., value_parser = alloc_tag)]
+    /// Only these allocations, by show and tag; several with commas or blanks
+    #[arg(
+        short, long, alias = "alloc_tags", value_name = "SHOW:TAG", num_args = 1.., value_delimiter = ',',
+        value_parser = alloc_tag
+    )]
     alloc_tags: Vec<(String, String)>,
-    /// Of tags that are not an allocation's, only these
-    #[arg(short = 't', long, value_name = "TAG", num_args = 1..)]
+    /// Book by these tags, besides those of --alloc-tags, and by no others; several with commas or blanks
+    #[arg(short = 't', long, alias = "manual_tags", value_name = "TAG", num_args = 1.., value_delimiter = ',')]
     manual_tags: Vec<String>,
     /// Install triggers in the database that tell of work, and end
     #[arg(long)]
@@ -156,7 +159,10 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     let config = args.settle()?;
     memory::give_back_large_blocks();
-    let log_level = start_logging(None);
+    // As in the stock scheduler, the variable goes before the file.
+    let of_environment = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let filter = of_environment.as_ref().or(config.log.as_ref()).map(|setting| filter_of_opencue(setting));
+    let log_level = start_logging(filter.as_deref());
     tokio::spawn(log_level.obey_signals()?);
     if !config.unused.is_empty() {
         let path = args.config.display();
@@ -215,11 +221,48 @@ async fn tell_why(service: &Service, work: &str) -> anyhow::Result<()> {
 }
 
 fn alloc_tag(text: &str) -> Result<(String, String), String> {
-    let (show, tag) = text.split_once(':').ok_or_else(|| format!("'{text}' must be SHOW:TAG"))?;
-    Ok((show.to_owned(), tag.to_owned()))
+    match text.split_once(':') {
+        Some((show, tag)) if !show.is_empty() && !tag.is_empty() => Ok((show.to_owned(), tag.to_owned())),
+        _ => Err(format!("'{text}' must be SHOW:TAG")),
+    }
 }
 
 fn wait(text: &str) -> Result<f64, String> {
     let seconds = windlass_api::quantity::parse_seconds(text)?;
     if seconds <= WAIT_S_MAX { Ok(seconds) } else { Err(format!("at most {WAIT_S_MAX} s")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct OpencueLine {
+        #[command(flatten)]
+        args: OpencueArgs,
+    }
+
+    fn parse(flags: &[&str]) -> Result<OpencueArgs, clap::Error> {
+        let line = ["opencue", "--config", "scheduler.yaml"].iter().chain(flags);
+        Ok(OpencueLine::try_parse_from(line)?.args)
+    }
+
+    #[test]
+    fn tags_are_given_as_the_stock_scheduler_takes_them() {
+        let pairs = |args: &OpencueArgs| -> Vec<String> {
+            args.alloc_tags.iter().map(|(show, tag)| format!("{show}/{tag}")).collect()
+        };
+        for flags in [
+            &["--alloc_tags=a:b,c:d", "--manual_tags=x,y", "--ignore_tags=z"][..],
+            &["--alloc-tags", "a:b", "c:d", "--manual-tags", "x", "y", "--ignore-tags", "z"],
+            &["-a", "a:b,c:d", "-t", "x,y", "-i", "z"],
+        ] {
+            let args = parse(flags).unwrap();
+            assert_eq!(pairs(&args), ["a/b", "c/d"], "{flags:?}");
+            assert_eq!((args.manual_tags.join(" "), args.ignore_tags.join(" ")), ("x y".into(), "z".into()));
+        }
+        assert!(parse(&["--alloc-tags=general"]).is_err());
+        assert!(parse(&["--alloc-tags=film:"]).is_err());
+    }
 }

@@ -38,6 +38,30 @@ impl Level {
     }
 }
 
+/// The filter that a setting of OpenCue's own scheduler stands for, such as `debug` or `scheduler=debug,sqlx=warn`: its
+/// names of modules are those of others here, and a level alone leaves out lines of libraries.
+pub fn filter_of_opencue(setting: &str) -> String {
+    match setting.trim() {
+        "info" => USUAL.to_owned(),
+        "debug" => Level::Debug.filter(USUAL),
+        parts => parts.split(',').map(own_directive).collect::<Vec<_>>().join(","),
+    }
+}
+
+fn own_directive(directive: &str) -> String {
+    let (target, level) = match directive.trim().split_once('=') {
+        Some((target, level)) => (target, format!("={level}")),
+        None => (directive.trim(), String::new()),
+    };
+    let module = target.split("::").next().unwrap_or(target);
+    let own = match module {
+        "scheduler" | "cue_scheduler" => "windlass_gateway_opencue",
+        "sqlx" => "tokio_postgres",
+        _ => target,
+    };
+    format!("{own}{level}")
+}
+
 /// Changes how much is logged.
 pub struct LogLevel {
     usual: String,
@@ -117,6 +141,18 @@ mod tests {
         assert_eq!(level, Level::Debug);
         assert_eq!(level.toggled(Level::DebugWithSql), Level::DebugWithSql);
         assert_eq!(level.toggled(Level::Debug), Level::Usual);
+    }
+
+    #[test]
+    fn words_of_the_stock_scheduler_are_understood() {
+        let modules = filter_of_opencue("scheduler=debug,sqlx=warn, scheduler::cluster=trace,hyper=info");
+        assert_eq!(
+            modules,
+            "windlass_gateway_opencue=debug,tokio_postgres=warn,windlass_gateway_opencue=trace,hyper=info"
+        );
+        assert_eq!((filter_of_opencue("warn"), filter_of_opencue("info")), ("warn".into(), USUAL.into()));
+        assert!(filter_of_opencue("debug").contains("tokio_postgres=warn"));
+        assert!(EnvFilter::try_new(filter_of_opencue("debug,sqlx=info")).is_ok());
     }
 
     #[test]

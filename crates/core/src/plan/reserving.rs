@@ -180,7 +180,8 @@ fn target<W: Work>(work: &W, class: ClassId) -> Option<WorkerId> {
         // Where there is room already, it is something else that the class waits for.
         let useless =
             !worker.takes_work() || avoided == Some(worker.record.id) || placement::fits_now(asks, worker);
-        if useless || reserved || worker.booked.lending() > 0 {
+        let is_left = || work.is_left_to_others(asks, worker.record.id);
+        if useless || reserved || worker.booked.lending() > 0 || is_left() {
             continue;
         }
         let starts =

@@ -32,6 +32,11 @@ pub trait Work {
     /// True if a farm-wide limit keeps the class from being started anywhere.
     fn is_limit_reached(&self, class: &Class) -> bool;
 
+    /// True if the class leaves the worker to other work as long as that waits, so that it is not reserved for the class.
+    fn is_left_to_others(&self, _class: &Class, _worker: WorkerId) -> bool {
+        false
+    }
+
     /// A task that runs on a worker of the planner; `None` if it is not known.
     fn running(&self, task: TaskId) -> Option<RunningTask<'_>>;
 

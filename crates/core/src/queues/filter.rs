@@ -4,8 +4,8 @@ use crate::ids::{ClassId, QueueId, StepKey};
 use crate::job::QueuedStep;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a round has given up on, each until the next round. Nothing comes off it, and no step is added to a
-/// queue during a round, so a queue is walked through once.
+/// What a round has given up on, each until the next round. Nothing comes off it, and a step that comes into a queue
+/// during a round stands behind the one that was booked, so a queue is walked through once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct RoundFilter {
     /// Classes that are passed over.

@@ -10,6 +10,7 @@ use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 /// Characters of a show's name: the column of its first group, which has the same name.
 const NAME_CHARS_MAX: usize = 36;
@@ -20,6 +21,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     setters(answers(routes))
         .route("/show.ShowInterface/FindShow", unary(find_show))
         .route("/show.ShowInterface/CreateShow", unary(create))
+        .route("/show.ShowInterface/Delete", unary(delete))
 }
 
 const SHOWS: &str = "
@@ -130,6 +132,47 @@ async fn create(cuebot: Arc<Cuebot>, ask: ShowCreateShowRequest) -> Answer<ShowC
         .await?;
     let found = find_show(cuebot, ShowFindShowRequest { name }).await?;
     Ok(ShowCreateShowResponse { show: found.show })
+}
+
+/// What belongs to a show alone, in the order in which all transactions lock, and then the show.
+const DELETE: [&str; 7] = [
+    "DELETE FROM subscription WHERE pk_show = $1",
+    "DELETE FROM folder_level WHERE pk_folder IN (SELECT pk_folder FROM folder WHERE pk_show = $1)",
+    "DELETE FROM folder_resource WHERE pk_folder IN (SELECT pk_folder FROM folder WHERE pk_show = $1)",
+    "DELETE FROM folder WHERE pk_show = $1",
+    "DELETE FROM point WHERE pk_show = $1",
+    "DELETE FROM show_stats WHERE pk_show = $1",
+    "DELETE FROM show WHERE pk_show = $1",
+];
+
+/// Deletes a show that never had a job, such as one with a mistyped name.
+async fn delete(cuebot: Arc<Cuebot>, ask: ShowDeleteRequest) -> Answer<()> {
+    let key = key!(ask.show)?;
+    cuebot
+        .transact(key, |tx, key| {
+            Box::pin(async move {
+                let mut rows = 0;
+                for statement in DELETE {
+                    rows = tx.execute(statement, &[key]).await.map_err(used)?;
+                }
+                CallError::unless_found(rows, "show", key)
+            })
+        })
+        .await
+}
+
+/// The error of a statement that deletes from a show. Rows of other tables, such as jobs, keep it.
+fn used(error: tokio_postgres::Error) -> CallError {
+    let table = match error.as_db_error() {
+        Some(why) if *why.code() == SqlState::FOREIGN_KEY_VIOLATION => {
+            why.table().unwrap_or_default().to_owned()
+        }
+        _ => return CallError::Database(error),
+    };
+    CallError::Value(format!(
+        "the show has rows in the table '{table}', as each one that had jobs, and stays; \
+         'cueadmin -disable-show' hides it"
+    ))
 }
 
 setters!("show.ShowInterface", show {

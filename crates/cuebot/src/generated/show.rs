@@ -81,6 +81,13 @@ pub struct ShowCreateSubscriptionResponse {
     pub subscription: ::core::option::Option<super::subscription::Subscription>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShowDeleteRequest {
+    #[prost(message, optional, tag = "1")]
+    pub show: ::core::option::Option<Show>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowDeleteResponse {}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ShowEnableBookingRequest {
     #[prost(message, optional, tag = "1")]
     pub show: ::core::option::Option<Show>,

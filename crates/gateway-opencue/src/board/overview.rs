@@ -62,6 +62,7 @@ impl Board {
         json!({
             "is_healthy": tally.is_healthy,
             "booked_per_s": tally.booked_per_s,
+            "load": tally.load,
             "last_pass": last_pass,
             "launched": tally.launched,
             "launches_failed": tally.launches_failed,

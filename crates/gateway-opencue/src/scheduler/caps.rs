@@ -19,6 +19,40 @@ pub enum Cap {
     Frames(i64),
 }
 
+/// The kind of a cap, by the row of the tables that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CapKind {
+    /// The burst of a show in an allocation.
+    Subscription,
+    /// The maximum of a group of jobs.
+    Folder,
+    /// The maximum of a job.
+    Job,
+    /// A limit on frames or hosts.
+    Limit,
+}
+
+impl CapKind {
+    /// The kind of a cap of this name.
+    fn of(cap: &str) -> CapKind {
+        match cap.split_once(' ') {
+            Some(("job", _)) => CapKind::Job,
+            Some(("folder", _)) => CapKind::Folder,
+            _ => CapKind::Limit,
+        }
+    }
+
+    /// Its word in counts.
+    pub fn name(self) -> &'static str {
+        match self {
+            CapKind::Subscription => "subscription",
+            CapKind::Folder => "folder",
+            CapKind::Job => "job",
+            CapKind::Limit => "limit",
+        }
+    }
+}
+
 /// All caps of a pass.
 #[derive(Default)]
 pub struct Caps {
@@ -90,9 +124,14 @@ impl Caps {
         Class { limits, targets, ..class }
     }
 
-    /// True if a cap that the class is under leaves too little for a frame of it.
-    pub fn is_reached(&self, class: &Class) -> bool {
-        self.reached(class).next().is_some()
+    /// The kind of the first cap that leaves too little for a frame of the class; `None` where none does.
+    pub fn first_reached(&self, class: &Class) -> Option<CapKind> {
+        self.reached(class).next().map(CapKind::of)
+    }
+
+    /// Number of widths of frames that wait, and that are closed out of an allocation by a burst.
+    pub fn bursts_reached(&self) -> u64 {
+        self.blocked.len() as u64
     }
 
     /// The caps that leave too little for a frame of the class, by name.
@@ -180,7 +219,8 @@ impl Caps {
     }
 }
 
-fn set_closed(workers: &mut Workers, id: WorkerId, name: &str, is_closed: bool) {
+/// Closes a host to the classes that have this name among their limits, or opens it to them.
+pub(super) fn set_closed(workers: &mut Workers, id: WorkerId, name: &str, is_closed: bool) {
     workers.update(id, |worker| worker.licences.take(name, Some(1), if is_closed { 1 } else { -1 }));
     if !is_closed {
         workers.gained(id);

@@ -54,11 +54,16 @@ pub struct WaitingFrame {
     pub number: i64,
     /// The version of its row, which each writer raises.
     pub version: i32,
+    /// Milliseconds since it became ready to run, by the database's clock.
+    pub waited_ms: i64,
 }
 
-const FRAMES: &str = "SELECT w.layer, f.pk_frame, f.str_name, f.int_number, f.int_version
+/// A frame that waits again after it ran, or after others that it depends on, was changed then.
+const FRAMES: &str = "SELECT w.layer, f.pk_frame, f.str_name, f.int_number, f.int_version, f.waited_ms
     FROM unnest($1::text[], $2::bigint[]) AS w(layer, count) CROSS JOIN LATERAL (
-        SELECT pk_frame, str_name, int_number, int_version FROM frame
+        SELECT pk_frame, str_name, int_number, int_version,
+            (extract(epoch FROM now() - greatest(ts_eligible, ts_updated)) * 1e3)::bigint AS waited_ms
+        FROM frame
         WHERE pk_layer = w.layer AND str_state = 'WAITING' AND int_depend_count = 0
         ORDER BY int_dispatch_order, int_layer_order LIMIT w.count) f";
 /// Variables of the layer go before those of the job.
@@ -87,6 +92,7 @@ pub async fn waiting_frames(
             name: row.get(2),
             number: row.get(3),
             version: row.get::<_, Option<i32>>(4).unwrap_or(0),
+            waited_ms: row.get::<_, Option<i64>>(5).unwrap_or(0),
         };
         found.entry(row.get(0)).or_default().push(frame);
     }
@@ -266,8 +272,13 @@ mod tests {
     }
 
     fn command(range: &str, chunk_size: usize, number: i64) -> String {
-        let frame =
-            WaitingFrame { id: "f".to_owned(), name: format!("{number:04}-beauty"), number, version: 0 };
+        let frame = WaitingFrame {
+            id: "f".to_owned(),
+            name: format!("{number:04}-beauty"),
+            number,
+            version: 0,
+            waited_ms: 0,
+        };
         let given = Amounts { cores: 250, mem_kib: 1_000, gpus: 1, gpu_mem_kib: 2 };
         let run = layer(range, chunk_size).run_frame(&frame, ("p", given), MemoryFactors::default(), 5);
         assert_eq!((run.num_cores, run.soft_memory_limit, run.hard_memory_limit), (250, 1_600, 2_000));

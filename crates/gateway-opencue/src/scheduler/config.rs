@@ -33,12 +33,14 @@ const TLS_MODES: [(&str, &str); 6] = [
     ("verify-full", "verify-full"),
 ];
 const TLS_MODES_TEXT: &str = "'disable', 'allow', 'prefer', 'require', 'verify-ca' or 'verify-full'";
+/// The port of counts, which is that of OpenCue's own scheduler.
+const COUNTS_PORT: u16 = 9090;
 const MIB_KIB: i64 = 1 << 10;
 const GIB_KIB: i64 = 1 << 20;
 
 /// Keys of OpenCue's own scheduler, present and past, that change nothing here.
-const UNUSED: &str = "sentry_dsn logging accounting queue.monitor_interval queue.worker_threads \
-    queue.dispatch_frames_per_layer_limit queue.job_back_off_duration queue.cluster_empty_sleep \
+const UNUSED: &str = "sentry_dsn logging.path logging.file_appender accounting queue.monitor_interval queue.worker_threads \
+    queue.job_back_off_duration queue.cluster_empty_sleep \
     queue.cluster_reload_interval queue.active_scan_interval queue.cluster_saturated_sleep queue.stream \
     queue.max_jobs_per_cluster_pass queue.manual_tags_chunk_size queue.hostname_tags_chunk_size \
     queue.host_candidate_attempts_per_layer queue.mem_reserved_min queue.allocation_refresh_interval \
@@ -101,6 +103,15 @@ pub struct BoardSettings {
     pub hosts: Vec<String>,
 }
 
+/// Settings of the port of counts and health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountsSettings {
+    /// The address that Prometheus calls.
+    pub listen: SocketAddr,
+    /// True if the file names it. Where the usual one is taken, the gateway goes on without counts.
+    pub is_asked: bool,
+}
+
 /// A whole config file.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -110,8 +121,10 @@ pub struct Config {
     pub instance: InstanceSettings,
     /// Cuebot's calls; `None` where they are not served.
     pub cuebot: Option<CuebotSettings>,
-    /// The address of counts and health; `None` where they are not served.
-    pub metrics: Option<SocketAddr>,
+    /// Counts and health; `None` where they are not served.
+    pub metrics: Option<CountsSettings>,
+    /// What is logged, in the words of OpenCue's own scheduler; `None` is the usual.
+    pub log: Option<String>,
     /// Windlass workers among the hosts; `None` without any.
     pub workers: Option<WorkersSettings>,
     /// The board; `None` where it is not served.
@@ -179,6 +192,7 @@ impl Config {
             instance: instance(&mut values)?,
             cuebot: cuebot(&mut values)?,
             metrics: metrics(&mut values)?,
+            log: values.text("logging.level")?,
             workers: workers(&mut values)?,
             board: board(&mut values)?,
             unused: Vec::new(),
@@ -280,7 +294,14 @@ fn rules(values: &mut Values) -> Result<PlanningRules, ConfigError> {
     let jobs =
         [("priority_only", JobOrder::Priority), ("fifo", JobOrder::Fifo), ("balanced", JobOrder::Balanced)];
     let jobs = values.choice("windlass.jobs_by", &jobs, "'priority_only', 'fifo' or 'balanced'")?;
-    Ok(PlanningRules { amounts, saturation, order: Order { is_strict, jobs: jobs.unwrap_or_default() } })
+    let layer_frames_max: Option<u32> = values.number("queue.dispatch_frames_per_layer_limit")?;
+    let order = Order { is_strict, jobs: jobs.unwrap_or_default() };
+    Ok(PlanningRules {
+        amounts,
+        saturation,
+        order,
+        layer_frames_max: layer_frames_max.filter(|max| *max > 0),
+    })
 }
 
 fn cuebot(values: &mut Values) -> Result<Option<CuebotSettings>, ConfigError> {
@@ -308,11 +329,14 @@ fn workers(values: &mut Values) -> Result<Option<WorkersSettings>, ConfigError> 
     }))
 }
 
-/// OpenCue's own scheduler serves its counts on all addresses; here a port alone means this machine.
-fn metrics(values: &mut Values) -> Result<Option<SocketAddr>, ConfigError> {
+/// OpenCue's own scheduler serves its counts on all addresses; here a port alone means this machine. The port 0 serves
+/// none.
+fn metrics(values: &mut Values) -> Result<Option<CountsSettings>, ConfigError> {
     let port: Option<u16> = values.number("queue.metrics_port")?;
     let address = values.address("windlass.metrics_listen")?;
-    Ok(address.or(port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))))
+    let is_asked = address.is_some() || port.is_some();
+    let of_port = (port != Some(0)).then(|| SocketAddr::from(([127, 0, 0, 1], port.unwrap_or(COUNTS_PORT))));
+    Ok(address.or(of_port).map(|listen| CountsSettings { listen, is_asked }))
 }
 
 fn board(values: &mut Values) -> Result<Option<BoardSettings>, ConfigError> {

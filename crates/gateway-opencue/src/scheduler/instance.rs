@@ -7,12 +7,12 @@ use super::held;
 use super::hosts::Hosts;
 use super::lanes::{self, BookedBatch, LANES_MAX, Planned};
 use super::launcher::{LAUNCHES_MAX, Launcher};
-use super::metrics::{Metrics, PassCounts};
+use super::metrics::{Metrics, PassCounts, PassLooks};
 use super::permits;
 use super::planning::{Placement, Planning, PlanningRules};
 use super::recount::recount;
 use super::recovery;
-use super::snapshot::{self, Scope};
+use super::snapshot::{self, Scope, Snapshot};
 use super::why::{LayerReasons, Reasons};
 use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError};
 use crate::dial::{Dialed, Dialer};
@@ -20,7 +20,7 @@ use crate::rqd::Launch;
 use crate::workers::Workers;
 use deadpool_postgres::{Object, Pool, PoolError, Timeouts};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -320,9 +320,12 @@ impl Instance {
             // The instance that plans knows whether there is work.
             return Ok(Passed { layers: 1, ..Passed::default() });
         };
+        let permitted_at = Instant::now();
         let scope = Scope { permitted: Some(permitted), ..self.settings.scope.clone() };
         let wants_procs = self.planning.get_mut().wants_procs();
         let mut snapshot = snapshot::read(client, &scope, wants_procs).await?;
+        let read_s = permitted_at.elapsed().as_secs_f64();
+        let (read_jobs, read_layers) = (jobs_of_shows(&snapshot), snapshot.layers.len());
         // A client may have taken the tag from a host.
         let hosts = self.launcher.hosts();
         snapshot.hosts.iter_mut().for_each(|host| host.is_worker |= hosts.is_worker(&host.name));
@@ -332,19 +335,32 @@ impl Instance {
             snapshot.layers.retain(|layer| !faults.is_layer_held(&layer.id, now));
         }
         let placements = self.planning.get_mut().pass(&snapshot);
+        let mut looks = PassLooks {
+            jobs: read_jobs.values().sum(),
+            planned_jobs: match snapshot.layers.len() == read_layers {
+                true => read_jobs,
+                false => jobs_of_shows(&snapshot),
+            },
+            read_s,
+            busy_s: 0.0,
+            hosts_of_layers: hosts_of_layers(&placements),
+            plan: self.planning.get_mut().looks(),
+        };
         let mut passed = Passed { layers: snapshot.layers.len(), placed: placements.len(), booked: 0 };
         if !placements.is_empty() {
             let hosts: BTreeMap<&str, &str> =
                 snapshot.hosts.iter().map(|h| (h.id.as_str(), h.name.as_str())).collect();
             passed.booked = self.book(client, &scope, placements, &hosts).await?;
         }
-        self.metrics.passed(PassCounts {
+        looks.busy_s = permitted_at.elapsed().as_secs_f64();
+        let counts = PassCounts {
             hosts: snapshot.hosts.len() as u64,
             layers: passed.layers as u64,
             placed: passed.placed as u64,
             booked: passed.booked as u64,
             took_s: began.elapsed().as_secs_f64(),
-        });
+        };
+        self.metrics.passed(counts, &looks);
         Ok(passed)
     }
 
@@ -356,8 +372,11 @@ impl Instance {
             return Ok(());
         }
         self.released.store(false, Ordering::Release);
-        self.recounted = Some(Instant::now());
-        match recount(client, &self.settings.scope).await {
+        let began = Instant::now();
+        self.recounted = Some(began);
+        let recounted = recount(client, &self.settings.scope).await;
+        self.metrics.recounted(began.elapsed().as_secs_f64());
+        match recounted {
             Ok(0) => Ok(()),
             Ok(rows) => {
                 tracing::debug!(rows, "figures were brought to the sums of procs");
@@ -415,8 +434,11 @@ impl Instance {
         let proc_id = self.proc_id();
         let start_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
         let run = command.run_frame(&frame, (&proc_id, amounts), self.settings.memory, start_ms);
+        let waited = Duration::from_millis(u64::try_from(frame.waited_ms).unwrap_or(0));
+        let now = Instant::now();
         let booking = Booking { proc_id, frame: frame.id, version: frame.version, host, amounts };
-        Planned { booking, run, show: command.show().to_owned() }
+        let ready_since = now.checked_sub(waited).unwrap_or(now);
+        Planned { booking, run, show: command.show().to_owned(), ready_since }
     }
 
     /// Books in several lanes, of which the first has the connection of the pass.
@@ -483,7 +505,7 @@ impl Instance {
             }
         };
         for planned in batch.into_iter().filter(|planned| booked.contains(&planned.booking.frame)) {
-            self.metrics.booked(&planned.show);
+            self.metrics.booked(&planned.show, planned.ready_since.elapsed().as_secs_f64());
             if self.settings.is_dry {
                 continue;
             }
@@ -501,4 +523,27 @@ impl Instance {
         let parts = (a >> 48, (a >> 32) & 0xfff, 0x8000 | (a >> 16) & 0x3fff, b & 0xffff_ffff_ffff);
         format!("{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}", self.number, parts.0, parts.1, parts.2, parts.3)
     }
+}
+
+/// Jobs of which frames wait, by the name of their show.
+fn jobs_of_shows(snapshot: &Snapshot) -> BTreeMap<String, u64> {
+    let names: BTreeMap<&str, &str> =
+        snapshot.subscriptions.iter().map(|s| (s.show.as_str(), s.show_name.as_str())).collect();
+    let jobs: BTreeSet<(&str, &str)> =
+        snapshot.layers.iter().map(|layer| (layer.show.as_str(), layer.job.as_str())).collect();
+    let mut counts = BTreeMap::new();
+    for (show, _) in jobs {
+        let name = names.get(show).copied().unwrap_or_default();
+        *counts.entry(name.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// For each layer with a placement, the number of its hosts.
+fn hosts_of_layers(placements: &[Placement]) -> Vec<u64> {
+    let mut hosts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for placement in placements {
+        hosts.entry(&placement.layer).or_default().insert(&placement.host);
+    }
+    hosts.values().map(|hosts| hosts.len() as u64).collect()
 }

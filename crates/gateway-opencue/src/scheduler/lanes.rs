@@ -24,6 +24,8 @@ pub struct Planned {
     pub booking: Booking,
     pub run: RunFrame,
     pub show: String,
+    /// Since when the frame is ready to run.
+    pub ready_since: Instant,
 }
 
 /// A batch, and the frames of it that were booked.
@@ -167,7 +169,7 @@ mod tests {
             amounts: Amounts { cores: 100, mem_kib: 1, ..Amounts::default() },
         };
         let run = RunFrame { job_id: job.to_string(), ..RunFrame::default() };
-        Planned { booking, run, show: String::new() }
+        Planned { booking, run, show: String::new(), ready_since: Instant::now() }
     }
 
     #[test]

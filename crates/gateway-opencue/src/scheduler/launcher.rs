@@ -166,7 +166,7 @@ impl Shared {
                     why = status.message(),
                     "a launch failed; the frame is killed there and waits again"
                 );
-                self.metrics.launches_failed.inc();
+                self.metrics.launch_failed();
                 if is_answer(&status) {
                     let began =
                         self.faults.lock().refused(&launch.host_id, &layer, status.message(), Instant::now());

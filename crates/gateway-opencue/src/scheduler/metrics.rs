@@ -1,7 +1,9 @@
-//! Counts of the scheduler, in OpenMetrics text. Names begin as those of OpenCue's own scheduler do, so that panels made
-//! for it go on.
+//! Counts of the scheduler, in OpenMetrics text: those of OpenCue's own scheduler, by its names, and others that begin
+//! as these do.
 
-use super::rate::BookingRate;
+use super::rate::RecentRate;
+pub use super::stock_metrics::PassLooks;
+use super::stock_metrics::{StockMetrics, histogram, registered};
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -10,12 +12,11 @@ use axum::routing::get;
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::Registry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use windlass_server::PortLimits;
 
@@ -30,6 +31,11 @@ pub const LIMITS: PortLimits = PortLimits {
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Upper ends of the buckets of passes, in seconds.
 const PASS_BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
+
+/// The load from which an instance counts as busy, and that below which it does no longer. Between them a load that
+/// rises and falls would fill the log.
+const BUSY_FROM: f64 = 0.9;
+const BUSY_TO: f64 = 0.6;
 
 /// Serves the counts at `/metrics`, and at `/health` whether the last pass reached the database.
 pub fn routes(metrics: Arc<Metrics>) -> Router {
@@ -64,25 +70,36 @@ pub struct Metrics {
     registry: Registry,
     /// Frames that a host took.
     pub(crate) launched: Counter,
-    /// Frames that a host refused, or did not answer for.
-    pub(crate) launches_failed: Counter,
+    launches_failed: Counter,
     /// Bookings of instances that ended which were taken back.
     pub(crate) recovered: Counter,
     refused: Counter,
     passes_failed: Counter,
     hosts: Gauge,
+    hosts_judged: Counter,
     layers_waiting: Gauge,
-    booked_of_shows: Family<[(&'static str, String); 1], Counter>,
+    load: Gauge<f64, AtomicU64>,
     pass_seconds: Histogram,
+    stock: StockMetrics,
     is_failing: AtomicBool,
+    is_busy: AtomicBool,
     latest: Mutex<Latest>,
 }
 
-/// The last pass that read the farm, with the time of its end, and the rate of bookings.
+/// The last pass that read the farm, with the time of its end, the rate of bookings, and the microseconds of each
+/// second in which the instance was at work.
 #[derive(Default)]
 struct Latest {
     pass: Option<(SystemTime, PassCounts)>,
-    rate: BookingRate,
+    rate: RecentRate,
+    busy_us: RecentRate,
+}
+
+impl Latest {
+    fn load(&mut self, now: Instant) -> Option<f64> {
+        // A pass counts in the second in which it ends, also where it took longer.
+        self.busy_us.per_s(now).map(|us| (us / 1e6).min(1.0))
+    }
 }
 
 /// The counts that people look at.
@@ -92,6 +109,9 @@ pub struct Tally {
     pub last: Option<(SystemTime, PassCounts)>,
     /// Frames a second that were booked lately; `None` before that is known.
     pub booked_per_s: Option<f64>,
+    /// The part of the last ten seconds in which the instance read, planned and booked, from 0 to 1; `None` before that
+    /// is known.
+    pub load: Option<f64>,
     /// Frames that hosts took, since the start.
     pub launched: u64,
     /// Frames that no host took, since the start.
@@ -113,31 +133,24 @@ impl Default for Metrics {
             refused: registered(r, "bookings_refused", "Placements that no longer held"),
             passes_failed: registered(r, "passes_failed", "Passes without a database"),
             hosts: registered(r, "hosts", "Hosts that are up and open"),
+            hosts_judged: registered(r, "hosts_judged", "Hosts with room that searches judged"),
             layers_waiting: registered(r, "layers_waiting", "Layers with waiting frames"),
-            booked_of_shows: registered(r, "frames_dispatched", "Frames that were booked"),
-            pass_seconds: {
-                let seconds = Histogram::new(PASS_BUCKETS);
-                r.register("pass_duration_seconds", "Time of a pass", seconds.clone());
-                seconds
-            },
+            load: registered(r, "instance_load", "Part of ten seconds in which it was at work, 0 to 1"),
+            pass_seconds: histogram(r, "pass_duration_seconds", "Time of a pass", &PASS_BUCKETS),
+            stock: StockMetrics::new(r),
             is_failing: AtomicBool::default(),
+            is_busy: AtomicBool::default(),
             latest: Mutex::default(),
             registry,
         }
     }
 }
 
-/// A new count, which the text of the registry has from now on.
-fn registered<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    let count = M::default();
-    registry.register(name, help, count.clone());
-    count
-}
-
 impl Metrics {
     /// A pass came to nothing, for the database failed.
     pub fn pass_failed(&self) {
         self.passes_failed.inc();
+        self.stock.pass_failed();
         self.is_failing.store(true, Ordering::Relaxed);
     }
 
@@ -147,23 +160,51 @@ impl Metrics {
     }
 
     /// Counts a pass that reached the database.
-    pub fn passed(&self, counts: PassCounts) {
+    pub fn passed(&self, counts: PassCounts, looks: &PassLooks) {
         self.is_failing.store(false, Ordering::Relaxed);
         self.pass_seconds.observe(counts.took_s);
-        self.refused.inc_by(counts.placed - counts.booked);
+        let refused = counts.placed - counts.booked;
+        self.refused.inc_by(refused);
         self.hosts.set(counts.hosts as i64);
+        self.hosts_judged.inc_by(looks.plan.judged);
         self.layers_waiting.set(counts.layers as i64);
-        let mut latest = self.latest.lock();
-        latest.pass = Some((SystemTime::now(), counts));
-        latest.rate.add(counts.booked, Instant::now());
+        self.stock.passed(looks, counts.hosts, (counts.booked, refused));
+        let now = Instant::now();
+        let load = {
+            let mut latest = self.latest.lock();
+            latest.pass = Some((SystemTime::now(), counts));
+            latest.rate.add(counts.booked, now);
+            latest.busy_us.add((looks.busy_s * 1e6) as u64, now);
+            latest.load(now)
+        };
+        if let Some(load) = load {
+            self.tell_load(load);
+        }
+    }
+
+    /// Says in the log when the instance becomes busy, and when it is so no longer.
+    fn tell_load(&self, load: f64) {
+        let was_busy = self.is_busy.load(Ordering::Relaxed);
+        let percent = (load * 100.0).round();
+        if !was_busy && load >= BUSY_FROM {
+            self.is_busy.store(true, Ordering::Relaxed);
+            tracing::info!(
+                percent,
+                "this instance is busy; a second one with the same file takes turns with it, show by show"
+            );
+        } else if was_busy && load < BUSY_TO {
+            self.is_busy.store(false, Ordering::Relaxed);
+            tracing::info!(percent, "this instance is busy no longer");
+        }
     }
 
     /// The counts that people look at, as they are now.
     pub fn tally(&self) -> Tally {
-        let mut latest = self.latest.lock();
+        let (mut latest, now) = (self.latest.lock(), Instant::now());
         Tally {
             last: latest.pass,
-            booked_per_s: latest.rate.per_s(Instant::now()),
+            booked_per_s: latest.rate.per_s(now),
+            load: latest.load(now),
             launched: self.launched.get(),
             launches_failed: self.launches_failed.get(),
             refused: self.refused.get(),
@@ -171,13 +212,25 @@ impl Metrics {
         }
     }
 
-    /// A frame of a show was booked.
-    pub fn booked(&self, show: &str) {
-        self.booked_of_shows.get_or_create(&[("show_name", show.to_owned())]).inc();
+    /// A frame of a show was booked, this many seconds after it became ready.
+    pub fn booked(&self, show: &str, waited_s: f64) {
+        self.stock.booked(show, waited_s);
+    }
+
+    /// A host refused a frame, or did not answer for it.
+    pub fn launch_failed(&self) {
+        self.launches_failed.inc();
+        self.stock.launch_failed();
+    }
+
+    /// Figures that Cuebot leaves to the scheduler were recounted, in this many seconds.
+    pub fn recounted(&self, took_s: f64) {
+        self.stock.recounted(took_s);
     }
 
     /// All of them as text.
     pub fn text(&self) -> String {
+        self.load.set(self.latest.lock().load(Instant::now()).unwrap_or(0.0));
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
         text

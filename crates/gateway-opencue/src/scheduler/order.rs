@@ -9,6 +9,8 @@ use windlass_core::queues::{QueueRecord, Queues, TurnsBy};
 
 /// Shares are brought to this scale, the greatest weight of a queue.
 const WEIGHT_MAX: i64 = 10_000;
+/// Turns of a pass that are told apart. Layers that had all of them are equal from then on.
+const TURNS_MAX: i32 = 64;
 const US_PER_DAY: i64 = 86_400_000_000;
 
 /// The order of the jobs of a show.
@@ -33,16 +35,19 @@ pub struct Order {
 }
 
 impl Order {
-    /// The places of a layer's steps in their queue.
-    pub fn steps(self, layer: &Layer, id: JobId, count: usize) -> Vec<QueuedStep> {
-        let (priority, submitted_us) = match self.jobs {
-            JobOrder::Priority => (layer.priority, layer.submitted_us),
-            JobOrder::Fifo => (0, layer.submitted_us),
-            JobOrder::Balanced => (balanced(layer), layer.submitted_us),
+    /// The places of a layer's steps in their queue. In each further turn of a pass the layer stands behind all layers
+    /// of its priority that have had fewer.
+    pub fn steps(self, layer: &Layer, id: JobId, count: usize, turn: i32) -> Vec<QueuedStep> {
+        let priority = match self.jobs {
+            JobOrder::Priority => layer.priority,
+            JobOrder::Fifo => 0,
+            JobOrder::Balanced => balanced(layer),
         };
+        // As a part of the priority, because layers of one priority may take each other's turns on a host.
+        let priority = priority.saturating_mul(TURNS_MAX).saturating_sub(turn.min(TURNS_MAX - 1));
         // The layer's place is a part of the microsecond, so that layers of a job keep their order.
         let order = u64::try_from(layer.order.clamp(0, 999)).unwrap_or(0);
-        let ranked = Time(u64::try_from(submitted_us).unwrap_or(0).saturating_mul(1_000) + order);
+        let ranked = Time(u64::try_from(layer.submitted_us).unwrap_or(0).saturating_mul(1_000) + order);
         (0..).take(count).map(|step| QueuedStep::new(priority, ranked, StepKey { job: id, step })).collect()
     }
 }

@@ -6,16 +6,18 @@
 //! reserved for frames that were passed over.
 
 use super::amounts::{self, AmountRules, THREADS_ALL};
-use super::caps::Caps;
+use super::caps::{CapKind, Caps};
 use super::order::{Order, queues_of};
 use super::snapshot::{Host, Layer, Snapshot};
+use super::yields::{SIZE, Yields};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::Reads;
 use windlass_core::class::Class;
 use windlass_core::ids::{ClassId, Epoch, QueueId, StepKey};
 use windlass_core::job::{Hints, QueuedStep};
 use windlass_core::plan::placement::{self, Ineligible};
-use windlass_core::plan::{self, HeldAmounts, PlanSettings, Planner, RunningTask, StepFacts, Work};
+use windlass_core::plan::{self, HeldAmounts, PlanSettings, Planner, RunningTask, Searches, StepFacts, Work};
 use windlass_core::queues::{Charge, RoundFilter, TurnSettings};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::worker::{Saturation, Worker, WorkerRecord, WorkerState};
@@ -39,6 +41,9 @@ pub struct PlanningRules {
     pub saturation: Saturation,
     /// The order of shows and jobs.
     pub order: Order,
+    /// Frames that a layer gets in a pass before the others of its priority have had their turn; `None` is all that
+    /// there is room for.
+    pub layer_frames_max: Option<u32>,
 }
 
 /// A placement: a frame of a layer on a host.
@@ -50,6 +55,19 @@ pub struct Placement {
     pub amounts: Amounts,
 }
 
+/// How a pass looked for hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanLooks {
+    /// Searches for a host for a frame.
+    pub searches: u64,
+    /// Of these, those that found no host with room.
+    pub without_host: u64,
+    /// Hosts with room that they judged.
+    pub judged: u64,
+    /// Looks at frames of one kind that ended at a cap, before a search.
+    pub capped: BTreeMap<CapKind, u64>,
+}
+
 /// A layer in the planner. A layer that asks for whole hosts is a step for each size of host, all with the same
 /// frames.
 struct Queued {
@@ -59,6 +77,9 @@ struct Queued {
     classes: Vec<Class>,
     is_listed: bool,
     left: u32,
+    /// Turns that it has had in this pass, and its frames in the one under way.
+    turn: i32,
+    turn_frames: u32,
 }
 
 /// A running frame, as far as planning needs it.
@@ -79,6 +100,13 @@ pub struct Planning {
     layer_ids: BTreeMap<String, JobId>,
     running: BTreeMap<TaskId, Running>,
     caps: Caps,
+    yields: Yields,
+    /// Layers that have had a turn in the last pass.
+    turned: Vec<JobId>,
+    /// Looks of the pass that ended at a cap.
+    capped: RefCell<BTreeMap<CapKind, u64>>,
+    /// The planner's searches before the pass.
+    searched: Searches,
     placed: u32,
     next: u64,
     no_limits: BTreeSet<String>,
@@ -101,6 +129,10 @@ impl Planning {
             layer_ids: BTreeMap::new(),
             running: BTreeMap::new(),
             caps: Caps::default(),
+            yields: Yields::default(),
+            turned: Vec::new(),
+            capped: RefCell::default(),
+            searched: Searches::default(),
             placed: 0,
             next: 1,
             no_limits: BTreeSet::new(),
@@ -119,6 +151,8 @@ impl Planning {
     pub fn pass(&mut self, snapshot: &Snapshot) -> Vec<Placement> {
         self.now = Time(u64::try_from(snapshot.now_us).unwrap_or(0).saturating_mul(1_000)).max(self.now);
         self.plan.set_now(self.now);
+        self.searched = self.plan.searches();
+        self.capped.get_mut().clear();
         self.set_hosts(snapshot);
         self.set_running(snapshot);
         self.set_layers(snapshot);
@@ -128,8 +162,31 @@ impl Planning {
         self.plan.refresh_statistics();
         let mut placements = Vec::new();
         self.placed = 0;
+        let reserved: BTreeSet<WorkerId> = self.plan.reserved().keys().copied().collect();
+        let is_closed = self.yields.close(&mut self.plan.workers, &reserved);
         plan::round(self, PASS_FRAMES_MAX, &mut placements);
+        if is_closed {
+            self.yields.open(&mut self.plan.workers);
+            self.plan.request_round();
+            plan::round(self, PASS_FRAMES_MAX.saturating_sub(placements.len()), &mut placements);
+        }
         placements
+    }
+
+    /// How the last pass looked for hosts.
+    pub fn looks(&self) -> PlanLooks {
+        let (before, now) = (self.searched, self.plan.searches());
+        let mut capped = self.capped.borrow().clone();
+        let bursts = self.caps.bursts_reached();
+        if bursts > 0 {
+            capped.insert(CapKind::Subscription, bursts);
+        }
+        PlanLooks {
+            searches: now.searches - before.searches,
+            without_host: now.without_candidate - before.without_candidate,
+            judged: now.candidates - before.candidates,
+            capped,
+        }
     }
 
     /// The reasons why frames of a layer were not placed by a pass: caps, and for each reason the number of hosts
@@ -210,6 +267,7 @@ impl Planning {
             capacity: resources(host.size),
             attributes: attributes_of(host),
         };
+        self.yields.add_host(id, &record.attributes);
         self.plan.workers.insert(Worker::linked(record));
         self.host_ids.insert(host.id.clone(), id);
         self.caps.block_host(&mut self.plan.workers, id, &host.alloc);
@@ -218,6 +276,7 @@ impl Planning {
 
     fn drop_host(&mut self, id: WorkerId) {
         self.plan.remove_worker(id);
+        self.yields.drop_host(id);
         if let Some(host) = self.hosts.remove(&id) {
             self.host_ids.remove(&host.id);
         }
@@ -238,7 +297,9 @@ impl Planning {
     }
 
     fn set_layers(&mut self, snapshot: &Snapshot) {
+        self.end_turns();
         self.caps.read(snapshot);
+        self.yields.begin();
         let queues = queues_of(snapshot, self.rules.order, &mut self.plan.queues);
         let sizes: BTreeSet<i64> = snapshot.hosts.iter().map(|host| host.size.cores).collect();
         let present: BTreeSet<&str> = snapshot.layers.iter().map(|layer| layer.id.as_str()).collect();
@@ -248,13 +309,16 @@ impl Planning {
         for layer in &snapshot.layers {
             let Some(queue) = queues.get(&layer.show).copied() else { continue };
             let classes = classes_of(layer, snapshot, &sizes);
-            let classes: Vec<Class> =
+            let mut classes: Vec<Class> =
                 classes.into_iter().map(|class| self.caps.limit_class(class, layer, snapshot)).collect();
             let id = match self.layer_ids.get(&layer.id) {
                 Some(id) => *id,
                 None => JobId(self.take_number()),
             };
-            let steps = self.rules.order.steps(layer, id, classes.len());
+            let steps = self.rules.order.steps(layer, id, classes.len(), 0);
+            for (class, step) in classes.iter_mut().zip(&steps) {
+                self.yields.join(class, queue, *step, &self.plan.workers);
+            }
             let same = self.layers.get(&id).is_some_and(|queued| {
                 queued.queue == queue
                     && queued.classes == classes
@@ -269,6 +333,7 @@ impl Planning {
             }
             self.enlist(id);
         }
+        self.yields.forget_unused();
         self.caps.set_widths(self.layers.values().map(|queued| (&queued.layer, queued.classes.as_slice())));
     }
 
@@ -286,8 +351,16 @@ impl Planning {
             numbered.push((self.plan.classes.intern(class.clone()), *step));
         }
         self.layer_ids.insert(layer.id.clone(), id);
-        let queued =
-            Queued { layer: layer.clone(), queue, steps: numbered, classes, is_listed: false, left: 0 };
+        let queued = Queued {
+            layer: layer.clone(),
+            queue,
+            steps: numbered,
+            classes,
+            is_listed: false,
+            left: 0,
+            turn: 0,
+            turn_frames: 0,
+        };
         self.layers.insert(id, queued);
     }
 
@@ -307,6 +380,51 @@ impl Planning {
         queued.is_listed = false;
         for (class, step) in &queued.steps {
             self.plan.withdraw(queued.queue, *class, step);
+        }
+    }
+
+    /// All layers stand where their jobs put them.
+    fn end_turns(&mut self) {
+        for id in std::mem::take(&mut self.turned) {
+            if let Some(queued) = self.layers.get_mut(&id) {
+                queued.turn_frames = 0;
+            }
+            self.stand_in(id, 0);
+        }
+    }
+
+    /// The layer stands in its queue as in this turn of the pass.
+    fn stand_in(&mut self, id: JobId, turn: i32) {
+        let Some(queued) = self.layers.get_mut(&id) else { return };
+        if queued.turn == turn {
+            return;
+        }
+        let is_listed = queued.is_listed;
+        let steps = self.rules.order.steps(&queued.layer, id, queued.steps.len(), turn);
+        queued.turn = turn;
+        for ((class, step), new) in queued.steps.iter_mut().zip(steps) {
+            let old = std::mem::replace(step, new);
+            if is_listed && old != new {
+                // The new place first: a queue that is empty for a moment would lose its turn.
+                self.plan.enlist(queued.queue, *class, new);
+                self.plan.withdraw(queued.queue, *class, &old);
+            }
+        }
+    }
+
+    /// A frame of the layer was placed. One that has had its frames lets others go first.
+    fn count_turn(&mut self, id: JobId) {
+        let Some((frames_max, queued)) = self.rules.layer_frames_max.zip(self.layers.get_mut(&id)) else {
+            return;
+        };
+        if queued.turn_frames == 0 && queued.turn == 0 {
+            self.turned.push(id);
+        }
+        queued.turn_frames += 1;
+        if queued.turn_frames >= frames_max {
+            queued.turn_frames = 0;
+            let turn = queued.turn.saturating_add(1);
+            self.stand_in(id, turn);
         }
     }
 
@@ -356,7 +474,13 @@ impl Work for Planning {
     }
 
     fn is_limit_reached(&self, class: &Class) -> bool {
-        self.caps.is_reached(class)
+        let Some(kind) = self.caps.first_reached(class) else { return false };
+        *self.capped.borrow_mut().entry(kind).or_default() += 1;
+        true
+    }
+
+    fn is_left_to_others(&self, class: &Class, worker: WorkerId) -> bool {
+        self.yields.leaves(class, worker)
     }
 
     fn running(&self, task: TaskId) -> Option<RunningTask<'_>> {
@@ -402,12 +526,13 @@ impl Work for Planning {
         if is_last {
             self.withdraw(id);
         }
+        self.count_turn(id);
         1
     }
 }
 
 fn is_of_size(need: &Need, worker: &Worker) -> bool {
-    need.key != "cores" || need.met_by(&worker.record.attributes)
+    need.key != SIZE || need.met_by(&worker.record.attributes)
 }
 
 /// The reason why a frame cannot run on a host, in OpenCue's words.
@@ -479,7 +604,7 @@ fn classes_of(layer: &Layer, snapshot: &Snapshot, sizes: &BTreeSet<i64>) -> Vec<
     for size in sizes {
         if let Some(cores) = amounts::least(layer, *size) {
             let mut needs = needs.clone();
-            needs.push(need("cores", BTreeSet::from([size.to_string()])));
+            needs.push(need(SIZE, BTreeSet::from([size.to_string()])));
             classes.push(class(cores, needs));
         }
     }
@@ -500,7 +625,7 @@ fn attributes_of(host: &Host) -> Attributes {
         ("facility".to_owned(), one(&host.facility)),
         ("tag".to_owned(), host.tags.clone()),
         ("os".to_owned(), host.oses.clone()),
-        ("cores".to_owned(), one(&host.size.cores.to_string())),
+        (SIZE.to_owned(), one(&host.size.cores.to_string())),
     ]);
     if host.thread_mode != THREADS_ALL {
         attributes.insert("single_threaded".to_owned(), BTreeSet::new());

@@ -1,25 +1,25 @@
-//! The rate of bookings over the last seconds.
+//! The rate of something over the last seconds, such as bookings.
 
 use std::time::Instant;
 
 /// Seconds that are counted separately. The rate is the mean of all but the one under way.
 const SECONDS: u64 = 11;
 
-/// Bookings of the last seconds.
+/// Counts of the last seconds.
 #[derive(Debug, Default)]
-pub(super) struct BookingRate {
+pub(super) struct RecentRate {
     /// The time of the first count.
     began: Option<Instant>,
     /// The second under way, from the beginning.
     newest: u64,
-    /// Bookings of each second, at its place modulo their number.
-    booked: [u64; SECONDS as usize],
+    /// What each second had, at its place modulo their number.
+    counts: [u64; SECONDS as usize],
 }
 
-impl BookingRate {
-    pub(super) fn add(&mut self, frames: u64, now: Instant) {
+impl RecentRate {
+    pub(super) fn add(&mut self, count: u64, now: Instant) {
         self.advance(now);
-        self.booked[(self.newest % SECONDS) as usize] += frames;
+        self.counts[(self.newest % SECONDS) as usize] += count;
     }
 
     /// The mean of the last ten seconds, or of those since the beginning; `None` in the first one.
@@ -29,8 +29,8 @@ impl BookingRate {
         if whole == 0 {
             return None;
         }
-        let under_way = self.booked[(self.newest % SECONDS) as usize];
-        let all: u64 = self.booked.iter().sum();
+        let under_way = self.counts[(self.newest % SECONDS) as usize];
+        let all: u64 = self.counts.iter().sum();
         Some((all - under_way) as f64 / whole as f64)
     }
 
@@ -42,7 +42,7 @@ impl BookingRate {
         self.newest = self.newest.max(second.saturating_sub(SECONDS));
         while self.newest < second {
             self.newest += 1;
-            self.booked[(self.newest % SECONDS) as usize] = 0;
+            self.counts[(self.newest % SECONDS) as usize] = 0;
         }
     }
 }
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_the_mean_of_the_last_ten_seconds() {
-        let (mut rate, start) = (BookingRate::default(), Instant::now());
+        let (mut rate, start) = (RecentRate::default(), Instant::now());
         let at = |ms: u64| start + Duration::from_millis(ms);
         rate.add(50, start);
         assert_eq!(rate.per_s(at(900)), None, "one second is not over");

@@ -31,9 +31,9 @@ pub struct Scope {
     pub facility: Option<String>,
     /// Tags of hosts that are ignored.
     pub ignore_tags: Vec<String>,
-    /// Show and tag of allocations: others are left alone. Empty is all.
+    /// Show and tag of allocations: others are left alone. Empty is all, or none where manual tags are given.
     pub alloc_tags: Vec<(String, String)>,
-    /// Tags of hosts besides those of allocations: others are left alone. Empty is all.
+    /// Tags that frames are booked by, besides those of the allocations above. Empty is all.
     pub manual_tags: Vec<String>,
     /// Seconds after which a host that has not reported is left out.
     pub host_stale_s: f64,
@@ -47,6 +47,21 @@ impl Scope {
             Some(_) => "w.str_name = ANY($1::text[])",
             None => "($1::text[] IS NULL AND w.b_scheduler_managed)",
         }
+    }
+
+    /// Whether frames of a show may be booked by a tag of their layer.
+    pub fn books_by(&self, show: &str, tag: &str) -> bool {
+        self.manual_tags.is_empty() || self.manual_tags.iter().any(|own| own == tag) || self.lists(show, tag)
+    }
+
+    fn lists(&self, show: &str, tag: &str) -> bool {
+        self.alloc_tags.iter().any(|(own_show, own_tag)| own_show == show && own_tag == tag)
+    }
+
+    /// Whether a show may be booked on hosts of an allocation with this tag. Hosts with a manual tag are of any.
+    fn opens_allocation(&self, show: &str, tag: Option<&str>) -> bool {
+        let is_any = self.alloc_tags.is_empty() || !self.manual_tags.is_empty();
+        is_any || tag.is_some_and(|tag| self.lists(show, tag))
     }
 
     /// Whether frames of a user may run on Windlass workers.
@@ -71,7 +86,7 @@ pub struct Host {
     pub idle: Amounts,
     /// Operating systems whose frames it runs.
     pub oses: BTreeSet<String>,
-    /// The tags that count for this gateway.
+    /// Its tags, but for those that are ignored.
     pub tags: BTreeSet<String>,
     pub is_worker: bool,
 }
@@ -185,7 +200,7 @@ const HOSTS: &str = "WITH since AS (SELECT p.pk_host, sum(p.int_mem_reserved)::b
     SELECT h.pk_host, h.str_name, h.pk_alloc, a.pk_facility, h.int_thread_mode, h.int_cores, h.int_cores_idle, h.int_mem,
         LEAST(h.int_mem_idle, s.int_mem_free - coalesce(since.mem, 0)), h.int_gpus, h.int_gpus_idle,
         h.int_gpu_mem, LEAST(h.int_gpu_mem_idle, s.int_gpu_mem_free), s.str_os,
-        ARRAY(SELECT t.str_tag::text FROM host_tag t WHERE t.pk_host = h.pk_host), a.str_tag
+        ARRAY(SELECT t.str_tag::text FROM host_tag t WHERE t.pk_host = h.pk_host)
     FROM host h JOIN host_stat s USING (pk_host) JOIN alloc a USING (pk_alloc) JOIN facility y USING (pk_facility)
         LEFT JOIN since USING (pk_host)
     WHERE h.str_lock_state = 'OPEN' AND s.str_state = 'UP' AND s.ts_ping > now() - make_interval(secs => $1)
@@ -239,11 +254,25 @@ pub async fn read(client: &Client, scope: &Scope, with_procs: bool) -> Result<Sn
     }
     let layers = client.query(LAYERS, &[&shows, &LAYERS_MAX]).await?;
     all.layers = layers.iter().map(|row| layer(row, scope)).collect();
+    if !scope.manual_tags.is_empty() {
+        keep_own_tags(&mut all, scope);
+    }
     read_limits(client, &mut all).await?;
     if with_procs {
         all.procs = client.query(PROCS, &[&PROCS_MAX]).await?.iter().map(proc).collect();
     }
     Ok(all)
+}
+
+/// Leaves the tags by which this gateway books, and the layers that have one of them.
+fn keep_own_tags(all: &mut Snapshot, scope: &Scope) {
+    let shows: BTreeMap<&str, &str> =
+        all.subscriptions.iter().map(|s| (s.show.as_str(), s.show_name.as_str())).collect();
+    all.layers.retain_mut(|layer| {
+        let show = shows.get(layer.show.as_str()).copied().unwrap_or_default();
+        layer.tags.retain(|tag| scope.books_by(show, tag));
+        !layer.tags.is_empty()
+    });
 }
 
 async fn read_limits(client: &Client, all: &mut Snapshot) -> Result<(), Error> {
@@ -269,12 +298,8 @@ async fn read_limits(client: &Client, all: &mut Snapshot) -> Result<(), Error> {
 
 fn host(row: &Row, scope: &Scope) -> Host {
     let mut tags: BTreeSet<String> = row.get::<_, Vec<String>>(14).into_iter().collect();
-    let alloc_tag: Option<String> = row.get(15);
     let is_worker = tags.contains(WORKER_TAG);
-    tags.retain(|tag| {
-        let is_listed = scope.manual_tags.is_empty() || scope.manual_tags.contains(tag);
-        !scope.ignore_tags.contains(tag) && (is_listed || alloc_tag.as_ref() == Some(tag))
-    });
+    tags.retain(|tag| !scope.ignore_tags.contains(tag));
     Host {
         id: row.get(0),
         name: row.get(1),
@@ -291,10 +316,7 @@ fn host(row: &Row, scope: &Scope) -> Host {
 
 fn subscription(row: &Row, scope: &Scope) -> Option<Subscription> {
     let (show_name, tag): (String, Option<String>) = (row.get(1), row.get(6));
-    let mut listed = scope.alloc_tags.iter();
-    let is_own = scope.alloc_tags.is_empty()
-        || listed.any(|(show, listed)| *show == show_name && tag.as_ref() == Some(listed));
-    is_own.then(|| Subscription {
+    scope.opens_allocation(&show_name, tag.as_deref()).then(|| Subscription {
         show: row.get(0),
         show_name,
         alloc: row.get(2),

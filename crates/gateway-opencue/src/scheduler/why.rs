@@ -9,6 +9,7 @@ use crate::faults::HeldLayer;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use tokio_postgres::{Client, Error, Row};
+use windlass_cuebot::names::words;
 
 /// The reasons why one layer of a job waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,11 +86,12 @@ async fn why(
         frames.push(reason);
     }
     let snapshot = snapshot::read(client, scope, false).await?;
-    Ok(explain(rules, held, &snapshot, rows.iter().zip(frames)))
+    Ok(explain(scope, rules, held, &snapshot, rows.iter().zip(frames)))
 }
 
 /// Explains layers on a snapshot, each with what is said of its frame that was asked for.
 fn explain<'a>(
+    scope: &Scope,
     rules: &PlanningRules,
     held: &[HeldLayer],
     snapshot: &Snapshot,
@@ -104,7 +106,7 @@ fn explain<'a>(
     for (row, frame) in layers {
         let (id, layer): (String, String) = (row.get(0), row.get(1));
         let mut reasons: Vec<String> = frame.into_iter().collect();
-        let of_tables = table_reasons(row);
+        let of_tables = table_reasons(row, scope);
         if of_tables.is_empty() && row.get::<_, i64>(11) > 0 {
             let longest = held.iter().filter(|held| held.layer == id).max_by_key(|held| held.left);
             if let Some(HeldLayer { reason, left, .. }) = longest {
@@ -144,7 +146,7 @@ fn frame_reason(name: &str, row: &Row) -> String {
 }
 
 /// Reasons in the tables by which no pass looks at a layer, whatever hosts there are.
-fn table_reasons(row: &Row) -> Vec<String> {
+fn table_reasons(row: &Row, scope: &Scope) -> Vec<String> {
     let show: String = row.get(4);
     let tags: String = row.get(17);
     let (waiting, depend): (i64, i64) = (row.get(11), row.get(13));
@@ -165,6 +167,11 @@ fn table_reasons(row: &Row) -> Vec<String> {
         (is(3), "the job is paused".to_owned()),
         (is(10), format!("the layer starts after {}", when.unwrap_or_default())),
         (tags.trim().is_empty(), "the layer has no tags, and so suits no host".to_owned()),
+        (
+            !tags.trim().is_empty() && !words(&tags, &['|']).any(|tag| scope.books_by(&show, &tag)),
+            "the gateway books by none of the layer's tags: 'manual_tags' and 'alloc_tags' say by which"
+                .to_owned(),
+        ),
         (waiting == 0 && depend > 0, format!("{depend} of its frames wait for others that they depend on")),
     ];
     all.into_iter().filter(|(holds, _)| *holds).map(|(_, reason)| reason).collect()

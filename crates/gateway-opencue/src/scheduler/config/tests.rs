@@ -1,6 +1,6 @@
 //! The file that OpenCue's own scheduler comes with is read, and says what it does not do here.
 
-use super::{BoardSettings, Config, ConfigError, CuebotSettings};
+use super::{BoardSettings, Config, ConfigError, CountsSettings, CuebotSettings};
 use crate::scheduler::order::{JobOrder, Order};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -12,6 +12,7 @@ logging:
   level: debug
 queue:
   monitor_interval: 5s
+  dispatch_frames_per_layer_limit: 20
   memory_stranded_threshold: 1GiB
   selfish_services: [katana, arnold]
   empty_job_cycles_before_quiting: 20
@@ -48,10 +49,12 @@ fn the_stock_file_is_read_and_says_what_is_not_used() {
     let database = &config.database;
     assert_eq!((database.host.as_str(), database.port, database.connections_max), ("/run/pg", 5433, 7));
     let instance = &config.instance;
+    assert_eq!(config.log.as_deref(), Some("debug"));
     assert_eq!(instance.rules.amounts.stranded_mem_kib, 1 << 20);
     assert_eq!(instance.rules.amounts.selfish_services, ["katana", "arnold"]);
     assert_eq!(instance.rules.saturation, Saturation { cores: false, memory: true });
     assert_eq!(instance.rules.order, Order { is_strict: false, jobs: JobOrder::Priority });
+    assert_eq!(instance.rules.layer_frames_max, Some(20));
     assert_eq!((instance.rqd_port, instance.is_dry, instance.idle_passes_max), (8445, true, Some(20)));
     let scope = &instance.scope;
     assert_eq!((scope.facility.as_deref(), scope.host_stale_s), (Some("lax"), 120.0));
@@ -61,7 +64,6 @@ fn the_stock_file_is_read_and_says_what_is_not_used() {
         (&["broken".to_owned()][..], &["gpu".to_owned()][..])
     );
     let unused = [
-        "logging.level",
         "queue.host_booking_strategy.type",
         "queue.monitor_interval",
         "queue.stream.cluster_buffer_size",
@@ -77,7 +79,20 @@ fn an_empty_file_is_the_defaults() {
     assert_eq!((config.database.host.as_str(), config.cuebot), ("localhost", None));
     assert_eq!(config.instance.rules.amounts.stranded_mem_kib, 2 << 20);
     assert_eq!(config.instance.look_time, Duration::from_secs(1));
-    assert_eq!((config.metrics, config.board), (None, None));
+    assert_eq!((config.log, config.board), (None, None));
+}
+
+#[test]
+fn counts_are_served_at_the_stock_port_of_this_machine_or_as_the_file_says() {
+    let served = |text: &str| {
+        let settings = Config::parse(text).unwrap().metrics;
+        settings.map(|CountsSettings { listen, is_asked }| (listen.to_string(), is_asked))
+    };
+    assert_eq!(served(""), Some(("127.0.0.1:9090".to_owned(), false)));
+    assert_eq!(served("queue: {metrics_port: 9191}"), Some(("127.0.0.1:9191".to_owned(), true)));
+    let listen = "windlass: {metrics_listen: '10.0.0.5:9090'}";
+    assert_eq!(served(listen), Some(("10.0.0.5:9090".to_owned(), true)));
+    assert_eq!(served("queue: {metrics_port: 0}"), None);
 }
 
 #[test]
