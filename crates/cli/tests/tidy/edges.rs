@@ -38,7 +38,7 @@ pub const EDGES: [(&str, &[&str]); 15] = [
 ];
 
 /// The modules of the core that each of its modules may use. There is no circle.
-pub const CORE_EDGES: [(&str, &[&str]); 25] = [
+pub const CORE_EDGES: [(&str, &[&str]); 26] = [
     ("hash", &[]),
     ("ids", &[]),
     ("ranges", &[]),
@@ -165,6 +165,10 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
             "time",
             "worker",
         ],
+    ),
+    (
+        "scaling",
+        &["bounds", "class", "engine", "ids", "licences", "plan", "resources", "tags", "time", "worker"],
     ),
     ("lib", &["engine", "ids", "resources", "time"]),
 ];
