@@ -174,7 +174,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 26] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 37] = [
+pub const API_EDGES: [(&str, &[&str]); 38] = [
     ("address", &[]),
     ("after", &[]),
     ("error", &[]),
@@ -209,6 +209,7 @@ pub const API_EDGES: [(&str, &[&str]); 37] = [
     ("job", &["failure", "on_end", "submit", "token", "word"]),
     ("dry_run", &["job", "submit", "why"]),
     ("worker", &["load", "submit", "word"]),
+    ("scaling", &["submit"]),
     ("events", &["job", "task"]),
     ("figures", &["job", "word"]),
     ("board", &["figures", "submit", "why", "word", "worker"]),
@@ -233,6 +234,7 @@ pub const API_EDGES: [(&str, &[&str]); 37] = [
             "on_end",
             "pattern",
             "queue",
+            "scaling",
             "server",
             "session",
             "space",

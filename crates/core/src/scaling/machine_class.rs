@@ -35,14 +35,14 @@ pub(super) struct MachineClass<'a> {
 
 /// The workers of one class, and what they have in common.
 #[derive(Default)]
-struct Group<'a> {
+struct ClassMembers<'a> {
     workers: Vec<&'a Worker>,
     common: Option<(Resources, Attributes)>,
     /// A tag names the class.
     is_named: bool,
 }
 
-impl<'a> Group<'a> {
+impl<'a> ClassMembers<'a> {
     fn add(&mut self, worker: &'a Worker) {
         let record = &worker.record;
         match &mut self.common {
@@ -65,8 +65,8 @@ pub(super) fn machine_classes<'a>(
 ) -> Vec<MachineClass<'a>> {
     let declared = settings.declared.iter().take(MACHINE_CLASSES_MAX);
     let declared: BTreeMap<&str, &DeclaredClass> = declared.map(|class| (&*class.name, class)).collect();
-    let mut groups: BTreeMap<String, Group<'a>> =
-        declared.keys().map(|name| ((*name).to_owned(), Group::default())).collect();
+    let mut groups: BTreeMap<String, ClassMembers<'a>> =
+        declared.keys().map(|name| ((*name).to_owned(), ClassMembers::default())).collect();
     for worker in workers {
         let (name, is_named) = class_name(worker);
         let is_known = groups.contains_key(&name) || groups.len() < MACHINE_CLASSES_MAX;
@@ -94,7 +94,7 @@ pub(super) fn machine_classes<'a>(
 
 fn class_of<'a>(
     name: String,
-    group: Group<'a>,
+    group: ClassMembers<'a>,
     declared: &BTreeMap<&str, &DeclaredClass>,
     grows: bool,
 ) -> MachineClass<'a> {
