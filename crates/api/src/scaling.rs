@@ -37,9 +37,14 @@ pub struct ClassScaling {
     pub here: u32,
     /// Of these, workers that run something.
     pub busy: u32,
+    /// Of these, idle workers that take no work now: silent, in quarantine, under pressure, or short of space. Where more
+    /// workers are wanted, these are wanted besides.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unusable: u32,
     /// Of these, workers that run nothing and are more than are wanted.
     pub spare: u32,
-    /// Names of spare workers, at most 100, those that came last first. Drain one before it is stopped.
+    /// Names of spare workers, at most 100: those that take no work, then those that came last. Drain one before it is
+    /// stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spare_workers: Vec<String>,
     /// The amounts that each of its workers has at least.
@@ -103,6 +108,7 @@ impl ClassScaling {
             wanted: from.wanted,
             here: from.here,
             busy: from.busy,
+            unusable: from.unusable,
             spare: from.spare,
             spare_workers: from.spare_workers.clone(),
             capacity: Resources::from_core(&from.capacity),

@@ -8,7 +8,7 @@ use windlass_core::licences::Limit;
 use windlass_core::queues::QueueRecord;
 use windlass_core::scaling::{ClassScaling, DeclaredClass, Scaling, ScalingSettings, survey};
 use windlass_core::tags::{Attributes, MACHINE_CLASS, Need};
-use windlass_core::{JobId, Resources};
+use windlass_core::{JobId, Resources, WorkerId};
 
 fn asked(farm: &Farm) -> Scaling {
     survey(&farm.engine, &ScalingSettings::default())
@@ -105,6 +105,19 @@ fn workers_that_run_nothing_and_are_not_wanted_are_named() {
     farm.tell(Event::Drain { request: REQUEST, worker: one, draining: true, note: None });
     let scaling = asked(&farm);
     assert_eq!((only(&scaling).here, only(&scaling).wanted, only(&scaling).spare), (2, 2, 0));
+}
+
+/// One that takes no work leaves what waits to others, and goes first.
+#[test]
+fn a_worker_that_takes_no_work_does_not_count_as_room() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(1), cores(1)]);
+    farm.tell(Event::Lost { worker: WorkerId(1) });
+    assert_eq!((only(&asked(&farm)).wanted, only(&asked(&farm)).unusable), (0, 1));
+    farm.submit(spec("q", [step(2, cores(1))]));
+    let scaling = asked(&farm);
+    let class = only(&scaling);
+    assert_eq!((class.here, class.busy, class.unusable, class.wanted), (2, 1, 1, 3));
+    assert!(class.reason(300_000).contains("1 of 2 workers run something, and 1 of the others take no work"));
 }
 
 #[test]

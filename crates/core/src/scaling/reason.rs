@@ -8,8 +8,11 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 impl ClassScaling {
     /// The reason as a sentence for people. The target is that of the answer which this is a part of.
     pub fn reason(&self, target_wait_ms: u64) -> String {
-        let ClassScaling { here, busy, wanted, tasks, unknown_tasks, max, .. } = *self;
-        let run = format!("{busy} of {here} workers run something");
+        let ClassScaling { here, busy, unusable, wanted, tasks, unknown_tasks, max, .. } = *self;
+        let mut run = format!("{busy} of {here} workers run something");
+        if unusable > 0 {
+            run += &format!(", and {unusable} of the others take no work");
+        }
         if tasks == 0 {
             let kept =
                 if wanted > busy { format!(", and at least {wanted} are kept") } else { String::new() };

@@ -50,11 +50,14 @@ pub struct ClassScaling {
     pub here: u32,
     /// Of these, workers that run something.
     pub busy: u32,
+    /// Of these, idle workers that take no work now: silent, in quarantine, under pressure, or short of space. Where more
+    /// workers are wanted, these are wanted besides.
+    pub unusable: u32,
     /// Workers that the class should have.
     pub wanted: u32,
     /// Workers that run nothing and are more than are wanted.
     pub spare: u32,
-    /// The names of some of these: those that came last.
+    /// The names of some of these: those that take no work, then those that came last.
     pub spare_workers: Vec<String>,
     /// Waiting tasks that count for the class.
     pub tasks: u64,
@@ -93,6 +96,7 @@ type Requests = BTreeMap<(Homes, Resources), f64>;
 struct Tally {
     bins: Bins,
     busy: u32,
+    unusable: u32,
     /// What the tasks that run leave of a slot.
     shared: SharedSlot,
     /// Tasks that start together, each on another worker.
@@ -148,7 +152,9 @@ fn tallies_of(engine: &Engine, classes: &[MachineClass<'_>], target_ms: f64) -> 
     let tally = |class: &MachineClass<'_>| {
         let model = with_all_limits(&class.model.record.capacity, engine.licences());
         let work = running_work(engine, class, target_ms, stride);
-        let mut bins = Bins::new(model.clone(), class.workers.len() as u64);
+        let busy = class.workers.iter().filter(|worker| is_busy(worker)).count() as u32;
+        let unusable = class.workers.iter().filter(|worker| is_unusable(worker)).count() as u32;
+        let mut bins = Bins::new(model.clone(), class.workers.len() as u64 - u64::from(unusable));
         let mut shared = SharedSlot::default();
         for (request, tasks) in largest_first(work.at_a_time, |request| request) {
             let slots = shared.slots(&request, tasks);
@@ -157,9 +163,18 @@ fn tallies_of(engine: &Engine, classes: &[MachineClass<'_>], target_ms: f64) -> 
             bins.fill(&model, left);
         }
         bins.fill(&model, whole(work.more_workers));
-        let busy = class.workers.iter().filter(|worker| is_busy(worker)).count() as u32;
-        let (tasks, unknown, work_ms, at_a_time) = (0.0, 0.0, 0.0, 0.0);
-        Tally { bins, busy, shared, together: 0, is_at_max: false, tasks, unknown, work_ms, at_a_time }
+        Tally {
+            bins,
+            busy,
+            unusable,
+            shared,
+            together: 0,
+            is_at_max: false,
+            tasks: 0.0,
+            unknown: 0.0,
+            work_ms: 0.0,
+            at_a_time: 0.0,
+        }
     };
     classes.iter().map(tally).collect()
 }
@@ -186,18 +201,21 @@ fn pack(requests: Requests, classes: &[MachineClass<'_>], tallies: &mut [Tally])
 
 fn told(class: &MachineClass<'_>, tally: &Tally) -> ClassScaling {
     let here = class.workers.len() as u32;
-    let used = here.saturating_sub(small(tally.bins.empty()));
-    let needed = used.max(tally.busy).saturating_add(small(tally.bins.opened()));
+    let used = (here - tally.unusable).saturating_sub(small(tally.bins.empty()));
+    let more = small(tally.bins.opened());
+    let besides = if more > 0 { tally.unusable } else { 0 };
+    let needed = used.max(tally.busy).saturating_add(more).saturating_add(besides);
     let most = if class.grows { class.max } else { here };
     let wanted = needed.max(tally.together).max(class.min).min(most.max(tally.busy));
     let mut idle: Vec<&Worker> = class.workers.iter().copied().filter(|worker| is_idle(worker)).collect();
-    idle.sort_by_key(|worker| Reverse(worker.record.id));
+    idle.sort_by_key(|worker| (worker.takes_work(), Reverse(worker.record.id)));
     idle.truncate(here.saturating_sub(wanted) as usize);
     ClassScaling {
         name: class.name.clone(),
         capacity: class.model.record.capacity.clone(),
         here,
         busy: tally.busy,
+        unusable: tally.unusable,
         wanted,
         spare: idle.len() as u32,
         spare_workers: idle.iter().take(SPARE_NAMED_MAX).map(|worker| worker.record.name.clone()).collect(),
@@ -214,6 +232,10 @@ fn told(class: &MachineClass<'_>, tally: &Tally) -> ClassScaling {
 /// One that is silent may run what it says nothing of.
 fn is_idle(worker: &Worker) -> bool {
     worker.record.state == WorkerState::Up && !is_busy(worker)
+}
+
+fn is_unusable(worker: &Worker) -> bool {
+    !is_busy(worker) && !worker.takes_work()
 }
 
 fn homes_of(part: &Class, classes: &[MachineClass<'_>]) -> Homes {

@@ -121,7 +121,10 @@ fn workers_and_servers_fit() {
             "unknown_tasks": 3, "work_ms": work_ms, "tasks_at_a_time": 40, "max": 20, "grows": true, "reason": LONG}),
         )
     };
-    holds_grid("machine classes", &classes_grid(&[class(LONG, 12_000_000), class("cloud", 0), class(WIDE, 1)]));
+    holds_grid(
+        "machine classes",
+        &classes_grid(&[class(LONG, 12_000_000), class("cloud", 0), class(WIDE, 1)]),
+    );
     let server = |name: &str, owns: bool| {
         of(
             json!({"id": 1, "name": name, "addresses": [format!("https://{name}.example.org:7117")], "release": "0.12.3",
