@@ -43,7 +43,7 @@ pub struct MachineClassConfig {
     /// Workers that are wanted although nothing waits.
     #[serde(default)]
     pub min: u32,
-    /// Workers that are wanted at most; absent is no bound.
+    /// Workers that are wanted at most; absent is any number.
     pub max: Option<u32>,
 }
 
