@@ -88,11 +88,8 @@ impl MachineClassConfig {
                  else"
             ));
         }
-        match self.max {
-            Some(max) if max < self.min => {
-                return Err(format!("max is {max}, less than min, which is {}", self.min));
-            }
-            _ => {}
+        if let Some(max) = self.max.filter(|max| *max < self.min) {
+            return Err(format!("max is {max}, less than min, which is {}", self.min));
         }
         match self.declared(name) {
             Some(class) if class.capacity.cpu > 0 => Ok(()),
