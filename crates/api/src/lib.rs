@@ -28,6 +28,7 @@ mod on_end;
 mod pattern;
 pub mod quantity;
 mod queue;
+mod scaling;
 mod server;
 mod session;
 mod shape;
@@ -63,6 +64,7 @@ pub use nearest::nearest;
 pub use on_end::{NoticeFailure, OnEnd};
 pub use pattern::{NAME_PATTERNS_MAX, is_name_pattern, matches_name};
 pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};
+pub use scaling::{ClassScaling, Scaling, UnrunnableWork};
 pub use server::{FarmOwnership, FarmServer};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,

@@ -141,9 +141,15 @@ enum Which {
         /// Run this number of rounds alone, for callgrind to count, and print nothing
         #[arg(long, hide = true)]
         count: Option<u32>,
-        /// Pending tasks of such a run
+        /// Pending tasks of such a run, or of each class of the next
         #[arg(long, hide = true, default_value_t = 10)]
         pending: u32,
+        /// Work out this number of times how many workers are wanted, for callgrind to count, and print nothing
+        #[arg(long, hide = true)]
+        surveys: Option<u32>,
+        /// Classes of work of such a run
+        #[arg(long, hide = true, default_value_t = 1)]
+        classes: u32,
     },
     /// A database of far more ready jobs than the engine keeps resident: memory, users served, cost of a decision
     Backlog {
@@ -279,7 +285,11 @@ async fn measure(setup: &Setup, which: Which) -> anyhow::Result<()> {
             }
             Ok(())
         }
-        Which::Rounds { count: Some(count), pending } => {
+        Which::Rounds { surveys: Some(surveys), pending, classes, .. } => {
+            rounds::count_surveys(surveys, pending, classes);
+            Ok(())
+        }
+        Which::Rounds { count: Some(count), pending, .. } => {
             rounds::count(count, pending);
             Ok(())
         }

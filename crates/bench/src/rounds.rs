@@ -1,9 +1,11 @@
 //! Instructions of a scheduling round with few and with many tasks pending.
 
 use anyhow::Context as _;
+use std::hint::black_box;
 use std::process::{Command, Stdio};
 use windlass_core::engine::{Engine, Event, Hello, Outbox, Report, Settings, Submit, WorkerCommand};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
+use windlass_core::scaling::{ScalingSettings, survey};
 use windlass_core::{Epoch, RequestId, Resources, Time, WorkerId};
 
 /// Rounds that are counted: fewer than the few tasks that are pending.
@@ -70,6 +72,28 @@ pub fn count(rounds: u32, pending: u32) {
         engine.round(now, 100, &mut out);
         engine.committed(&out);
         starts.extend(started(&out));
+    }
+}
+
+/// What callgrind counts: how many workers are wanted, where that many tasks wait of each of several classes of work.
+pub fn count_surveys(surveys: u32, pending: u32, classes: u32) {
+    let mut engine = Engine::new(Settings::default());
+    let mut out = Outbox::default();
+    let hello = Hello { new_link: false, ..Hello::new("w", 1, Resources::new(SLOTS * 100, 1 << 30)) };
+    engine.handle(Time(1), Event::Hello(Box::new(hello)), &mut out);
+    for class in 0..classes {
+        let step = StepSpec {
+            name: "main".to_owned(),
+            tasks: pending,
+            request: Resources::new(100, u64::from(class) + 1),
+            ..StepSpec::default()
+        };
+        let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
+        engine.handle(Time(2), Event::Submit(Box::new(Submit::new(RequestId(1), spec))), &mut out);
+    }
+    engine.round(Time(3), 100, &mut out);
+    for _ in 0..surveys {
+        black_box(survey(&engine, &ScalingSettings::default()));
     }
 }
 

@@ -40,6 +40,26 @@ fn an_end_on_a_full_farm_costs_the_same_on_a_small_and_on_a_large_one() {
 }
 
 #[test]
+fn how_many_workers_are_wanted_costs_the_same_whatever_waits() {
+    let run = |surveys, pending, classes| {
+        instructions(&["rounds", "--surveys", surveys, "--pending", pending, "--classes", classes])
+    };
+    let cost = |pending, classes| Some(run("8", pending, classes)? - run("0", pending, classes)?);
+    let costs =
+        [("2", "256"), ("1000000", "256"), ("2", "2000")].map(|(pending, classes)| cost(pending, classes));
+    let [Some(few), Some(tasks), Some(classes)] = costs else {
+        println!("SKIP the cost of scaling: valgrind is not installed");
+        return;
+    };
+    let most = 2.0 * few;
+    assert!(
+        few > 0.0 && tasks < most,
+        "{few} instructions for two tasks of each class, {tasks} for a million"
+    );
+    assert!(classes < most, "{few} instructions for 256 classes, {classes} for 2000");
+}
+
+#[test]
 fn a_decision_costs_the_same_over_a_backlog_that_memory_does_not_hold() {
     let over = ["backlog", "--users", "20", "--cache-steps", "100"];
     let run = |decisions, jobs| instructions(&[&over[..], &["--count", decisions, "--jobs", jobs]].concat());

@@ -47,6 +47,7 @@ mod reference;
 mod render;
 mod replay;
 mod run;
+mod scaling;
 mod sccache;
 mod security;
 mod servers;

@@ -37,7 +37,7 @@ fn the_end_of_a_workers_token_is_shown() {
         line.is_some_and(|line| line.contains("\"box1\"") && line.contains(&seconds.to_string())),
         "{line:?}"
     );
-    // Whoever shows a token is told its end.
+    // A caller that shows a token is told its end.
     let ann = port.token(&["--role", "viewer", "--expires", "90d"]);
     let head = port.run_as(&ann, &["api", "-i", "GET", "/version"]);
     let head = String::from_utf8_lossy(&head.stdout).into_owned();

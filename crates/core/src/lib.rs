@@ -26,6 +26,7 @@ pub mod queues;
 pub mod ranges;
 pub mod residency;
 pub mod resources;
+pub mod scaling;
 pub mod score;
 pub mod tags;
 pub mod time;

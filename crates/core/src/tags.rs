@@ -21,6 +21,9 @@ pub const FOR_QUEUE: &str = "for_queue";
 /// measures: 1000 is the reference core.
 pub const CORE_SCORE: &str = "core_score";
 
+/// The class of machines that a worker is of, as an operator names it for scaling.
+pub const MACHINE_CLASS: &str = "class";
+
 /// A worker with this attribute gives places to the outside clients of the system that its value names. Unless it is
 /// [`EXCLUSIVE`], it runs tasks as well.
 pub const SERVES: &str = "serves";

@@ -29,6 +29,7 @@ mod plan;
 mod policies;
 mod promises;
 mod refused_rows;
+mod scaling;
 mod scoring;
 mod settings;
 mod sizes;

@@ -4,12 +4,14 @@ mod engine;
 mod lease;
 mod notify;
 mod placement;
+mod scaling;
 mod setting;
 mod telemetry;
 
 pub use lease::Lease;
 pub use notify::NotifyConfig;
 pub use placement::{Cache, LoadConfig, Placement, Reservation, Score, Turn};
+pub use scaling::{MachineClassConfig, ScalingConfig};
 pub use setting::Setting;
 pub use telemetry::TelemetryConfig;
 
@@ -57,6 +59,8 @@ settings! {
         load: LoadConfig = LoadConfig::default();
         /// Room for wide work in a stream of narrow work.
         reservation: Reservation = Reservation::default();
+        /// [How many workers are wanted](../scaling.md), for programs that start and stop them.
+        scaling: ScalingConfig = ScalingConfig::default();
         /// Jobs that are kept in memory.
         cache: Cache = Cache::default();
         /// Encryption of connections over TCP, with files in PEM.
@@ -349,6 +353,7 @@ impl Config {
             return Err("gateway.sccache.config is missing: give the file of a stock scheduler".to_owned());
         }
         self.score.check()?;
+        self.scaling.check()?;
         self.board.check()?;
         self.telemetry.check()?;
         self.auth.check()?;

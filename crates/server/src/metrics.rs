@@ -17,6 +17,7 @@ use windlass_core::engine::Fact;
 use windlass_core::explain::{Entitlement, Word};
 use windlass_core::job::{Counts, TaskState};
 use windlass_core::plan::Searches;
+use windlass_core::scaling::{ClassScaling, NO_CLASS, Scaling};
 use windlass_core::worker::WorkerState;
 
 type CounterFamily = Family<[(&'static str, &'static str); 1], Counter>;
@@ -385,6 +386,25 @@ impl Gauges {
         }
         worker_metrics::write(text, &self.each_worker);
     }
+}
+
+/// Writes how many workers of each class of machines are wanted, and how many classes of work no worker could run.
+pub fn write_scaling(text: &mut String, scaling: &Scaling) {
+    let none = (NO_CLASS, f64::from(scaling.unrunnable.classes));
+    gauge(
+        "windlass_workers_wanted",
+        "Workers that a machine class should have, so that what waits starts within the target",
+    )
+    .write(text, "class", by_class(scaling, |class| class.wanted).chain([none]));
+    gauge("windlass_workers_spare", "Idle workers of a machine class beyond those that are wanted").write(
+        text,
+        "class",
+        by_class(scaling, |class| class.spare),
+    );
+}
+
+fn by_class(scaling: &Scaling, of: fn(&ClassScaling) -> u32) -> impl Iterator<Item = (&str, f64)> {
+    scaling.classes.iter().map(move |class| (&*class.name, f64::from(of(class))))
 }
 
 /// Name, help and value of a gauge that each queue has; `None` is unknown, and has no line.

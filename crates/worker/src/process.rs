@@ -312,7 +312,7 @@ fn reset_signals() {
     let (default, none) = ([0_u64; 4], 0_u64);
     let set_bytes = size_of_val(&none);
     for signal in (1..=SIGNAL_MAX).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
-        // SAFETY: the kernel reads the action, which is no shorter than its own. The C library would refuse the signals that
+        // SAFETY: the kernel reads the action, which is at least as long as its own. The C library would refuse the signals that
         // it keeps for itself.
         unsafe {
             libc::syscall(
@@ -460,7 +460,7 @@ unsafe fn execve(program: *const c_char, argv: *const *const c_char, env: *const
 }
 
 /// Lets the shell run a file that the kernel does not know how to execute, as execvp(3) does; returns only the error. A file
-/// that is no script, such as a program of another machine, would only make the shell complain of its bytes.
+/// without a script in it, such as a program of another machine, would only make the shell complain of its bytes.
 ///
 /// # Safety
 /// The program must be a NUL-terminated string, and the lists of `texts` as execve(2) requires.

@@ -18,7 +18,7 @@ pub use failure::ClientError;
 pub use failures::failures_of;
 pub use raw::{RawHead, RawRequest};
 pub use reqwest::Method;
-pub use seldom::{LogLinesQuery, board_code, dry_run, log_lines, remove_queue};
+pub use seldom::{LogLinesQuery, board_code, dry_run, log_lines, remove_queue, scaling};
 pub use token_end::token_ends_ms;
 
 use crate::board::{Board, ServerLoads};

@@ -2,7 +2,7 @@
 
 use super::servers::Patience;
 use super::{Client, ClientError, segment};
-use crate::{BoardCode, DryRun, LogLines, SubmitRequest};
+use crate::{BoardCode, DryRun, LogLines, Scaling, SubmitRequest};
 use reqwest::Method;
 use serde::Serialize;
 
@@ -21,6 +21,11 @@ pub struct LogLinesQuery {
 /// it does not know the path.
 pub async fn log_lines(client: &Client, id: &str, query: &LogLinesQuery) -> Result<LogLines, ClientError> {
     client.get(&format!("/api/v1/tasks/{id}/log/lines"), query).await
+}
+
+/// How many workers of each class of machines are wanted.
+pub async fn scaling(client: &Client) -> Result<Scaling, ClientError> {
+    client.get("/api/v1/scaling", &()).await
 }
 
 /// What a submission would do; nothing is submitted.

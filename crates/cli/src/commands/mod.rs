@@ -44,6 +44,7 @@ pub mod top;
 pub mod value_stream;
 pub mod verbs;
 pub mod view;
+pub mod wanted;
 pub mod why;
 pub mod worker;
 

@@ -3,6 +3,7 @@
 use crate::client::context::Context;
 use crate::commands::machine::WorkerHere;
 use crate::commands::view::ViewArgs;
+use crate::commands::wanted::wanted;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::fields::FieldLines;
 use crate::ui::message::message;
@@ -29,6 +30,8 @@ pub enum WorkerCommand {
     List(ListArgs),
     /// Show one worker with its load
     Show(WorkerArgs),
+    /// Show how many workers of each machine class are wanted, and why
+    Wanted(ViewArgs),
     /// Drain a worker: it gets no new work; running tasks go on
     Drain(DrainArgs),
     /// Resume a drained worker
@@ -85,6 +88,7 @@ pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), Cl
             let worker = context.client().await?.worker(&args.name).await;
             print(context, &worker.doing(format_args!("show worker {}", args.name))?)
         }
+        WorkerCommand::Wanted(view) => wanted(context, &view).await,
         WorkerCommand::Drain(DrainArgs { name, note }) => {
             let worker = context.client().await?.drain_worker(&name, &DrainRequest { note }).await;
             said(context, &name, worker.doing(format_args!("drain worker {name}"))?, "takes no new work")

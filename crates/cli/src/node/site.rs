@@ -247,6 +247,7 @@ impl Site {
             audit_files: config.auth.audit_files,
             board: config.board.clone(),
             queues: config.queues.clone(),
+            scaling: config.scaling.settings(),
             key: Some(self.key.clone()),
         }
     }

@@ -10,7 +10,7 @@ fn the_page_of_settings_is_the_server_s() {
     page.push_str(
         "`server.toml` has these settings; all of them may be left out. A service reads `/etc/windlass/server.toml`, and\n\
          `windlass server start --config FILE` any other. `windlass server start --set load.max_cpu_pressure=70` sets one for\n\
-         this start, and may be repeated. Every setting but those of queues has a variable, its path in capitals:\n\
+         this start, and may be repeated. Every setting but those of queues and of machine classes has a variable, its path in capitals:\n\
          `WINDLASS_LOAD_MAX_CPU_PRESSURE=70`. Variables go over the file, [flags](commands.md#windlass-server-start) over\n\
          variables, and `--set` over all. In variables and in `--set` sizes and durations may have a unit, as in `2GiB` and\n\
          `12h`; lists have commas between their parts, and are added to those of the file. A setting that is not known\n\

@@ -38,7 +38,7 @@ pub const EDGES: [(&str, &[&str]); 15] = [
 ];
 
 /// The modules of the core that each of its modules may use. There is no circle.
-pub const CORE_EDGES: [(&str, &[&str]); 25] = [
+pub const CORE_EDGES: [(&str, &[&str]); 26] = [
     ("hash", &[]),
     ("ids", &[]),
     ("ranges", &[]),
@@ -167,6 +167,10 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
             "worker",
         ],
     ),
+    (
+        "scaling",
+        &["bounds", "class", "engine", "ids", "licences", "plan", "resources", "tags", "time", "worker"],
+    ),
     ("lib", &["engine", "ids", "resources", "time"]),
 ];
 
@@ -220,6 +224,7 @@ pub const API_EDGES: [(&str, &[&str]); 38] = [
     ("job", &["failure", "on_end", "submit", "token", "word"]),
     ("dry_run", &["job", "submit", "why"]),
     ("worker", &["load", "submit", "word"]),
+    ("scaling", &["submit"]),
     ("events", &["job", "task"]),
     ("figures", &["job", "word"]),
     ("board", &["figures", "submit", "why", "word", "worker"]),
@@ -245,6 +250,7 @@ pub const API_EDGES: [(&str, &[&str]); 38] = [
             "on_end",
             "pattern",
             "queue",
+            "scaling",
             "server",
             "session",
             "space",

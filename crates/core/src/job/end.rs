@@ -62,7 +62,7 @@ impl End {
     }
 }
 
-/// Whether the program was there and could not be executed: it is no program of that machine, or its user may not execute
+/// Whether the program was there and could not be executed: it is of another machine, or its user may not execute
 /// it. The worker's words, which end with the number of the error, are all that the store keeps of a start that failed.
 fn is_not_executable(why: &str) -> bool {
     const ENOEXEC: &str = "(os error 8)";

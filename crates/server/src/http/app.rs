@@ -10,7 +10,7 @@ use crate::config::{BoardConfig, UserLimits};
 use crate::connections::RoomLimits;
 use crate::door::loopback::{DoorAsks, LoopbackDoor};
 use crate::door::sessions::Sessions;
-use crate::figures::Figures;
+use crate::figures::{Figures, RecentAnswer};
 use crate::gateway::{Front, Gateways};
 use crate::grpc::WorkerTerms;
 use crate::handle::Handle;
@@ -20,6 +20,7 @@ use crate::peers::{RequestClient, ServerKey};
 use crate::reader::Reader;
 use crate::refusals::Refusals;
 use crate::submission_rights::{Rates, SubmissionRights};
+use crate::view::SeenScaling;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use parking_lot::Mutex;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_api::SetQueue;
 use windlass_core::TaskId;
+use windlass_core::scaling::ScalingSettings;
 use windlass_store::ServerId;
 
 /// Refusals of one user that are noted in a minute.
@@ -59,6 +61,10 @@ pub(super) struct AppShared {
     /// Refusals of known users that are noted.
     pub(super) noted: Rates,
     pub(super) figures: Arc<Figures>,
+    /// By what it is worked out how many workers are wanted.
+    pub(super) scaling: ScalingSettings,
+    /// How many are, as it was worked out last.
+    pub(super) seen_scaling: RecentAnswer<SeenScaling>,
     /// Settings of queues that only the server's settings file changes.
     pub(super) file_queues: BTreeMap<String, SetQueue>,
     /// Tasks that lend their cpus, and how many waits of each are under way.
@@ -137,6 +143,8 @@ pub struct ServeOptions {
     pub board: BoardConfig,
     /// Settings of queues from the server's settings file, by name.
     pub queues: BTreeMap<String, SetQueue>,
+    /// By what it is worked out how many workers are wanted.
+    pub scaling: ScalingSettings,
     /// By which this server signs what it asks other servers, and what it has done for them; `None` if it signs nothing.
     pub key: Option<ServerKey>,
 }
@@ -171,6 +179,8 @@ pub(super) fn new_app(
         turns: Turns::default(),
         noted: Rates::new(NOTED_PER_MINUTE),
         figures: Arc::new(Figures::new(&handle.parts().clock)),
+        scaling: options.scaling,
+        seen_scaling: RecentAnswer::default(),
         file_queues: options.queues,
         loans: Mutex::default(),
         request_client,

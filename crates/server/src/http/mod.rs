@@ -27,6 +27,7 @@ mod reasons;
 mod retry_rules;
 mod routes;
 mod sampling;
+mod scaling;
 mod servers;
 mod session;
 mod start_estimates;

@@ -7,7 +7,7 @@
 use super::paths::OPENAPI_PATH;
 use super::{
     App, board, description, failures, figures, jobs, limits, loads, log_lines, logs, places, queues,
-    servers, session, status, task_changes, tasks, tokens, watch, workers,
+    scaling, servers, session, status, task_changes, tasks, tokens, watch, workers,
 };
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
@@ -111,6 +111,7 @@ table! {
     post "/api/v1/workers/{name}/resume" Admin workers::resume;
     post "/api/v1/workers/{name}/forget" Admin workers::forget [Query];
 
+    get "/api/v1/scaling" Viewer scaling::scaling;
     get "/api/v1/places/{id}/why" Viewer places::why;
     get "/api/v1/queues" Viewer queues::list;
     get "/api/v1/queues/{name}" Viewer queues::show;
@@ -273,6 +274,7 @@ mod tests {
             ("GET", "/api/v1/board/me", "asuv"),
             ("POST", "/api/v1/board/codes", "asuv"),
             ("GET", "/api/v1/board/jobs/decisions", "a"),
+            ("GET", "/api/v1/scaling", "asuv"),
             ("GET", "/api/v1/places/7/why", "asuv"),
             ("GET", "/api/v1/scheduler/server_loads", "asuv"),
             ("GET", "/api/v1/scheduler/servers", "asuv"),

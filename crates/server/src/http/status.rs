@@ -1,10 +1,10 @@
 //! Versions, health, numbers, and the end.
 
-use super::App;
+use super::{App, scaling};
 use crate::api_error::ApiError;
 use crate::auth::Caller;
 use crate::figures::worker_metrics::{METRIC_WORKERS_MAX, write_token_ends};
-use crate::metrics::Gauges;
+use crate::metrics::{Gauges, write_scaling};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -50,13 +50,13 @@ pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
         Some(_) => None,
         None => {
             entries.extend(app.handle.entries().await?);
-            Some(app.handle.query(Gauges::read).await?)
+            Some((app.handle.query(Gauges::read).await?, scaling::seen(&app).await?))
         }
     };
     let sessions = app.shared.sessions.count(app.handle.now());
     let parts = app.handle.parts();
     let mut text = parts.metrics.encode(parts.disk.free_bytes(), sessions, &entries);
-    if let Some(gauges) = gauges {
+    if let Some((gauges, seen)) = gauges {
         gauges.write(&mut text);
         let ends = parts.links.token_ends();
         let named = move |engine: &Engine| -> Vec<(String, f64)> {
@@ -65,6 +65,7 @@ pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
             ends.filter_map(|(worker, end)| Some((name(worker)?, end.at.as_ms() as f64 / 1000.0))).collect()
         };
         write_token_ends(&mut text, &app.handle.query(named).await?);
+        write_scaling(&mut text, &seen.scaling);
     }
     for gateway in app.shared.gateways.iter() {
         text += &gateway.metrics().await;

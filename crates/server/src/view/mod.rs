@@ -3,11 +3,13 @@
 mod board;
 mod grid;
 mod overview;
+mod scaling;
 mod settings;
 mod worker_why;
 
 pub use board::{board_worker, decision, pending_job, sampled_decisions};
 pub use grid::{active_grid, ended_grid, parked_grid};
 pub use overview::{ending_tokens, overview, scheduler, with_rates, with_scheduler_rates};
+pub use scaling::{SeenScaling, scaling};
 pub use settings::{held_limit, limit, queues};
 pub use worker_why::worker_why;

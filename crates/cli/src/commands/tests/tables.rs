@@ -6,6 +6,7 @@ use crate::commands::list::{jobs_grid, tasks_grid};
 use crate::commands::queue::queues_grid;
 use crate::commands::scheduler::servers_grid;
 use crate::commands::token::tokens_grid;
+use crate::commands::wanted::classes_grid;
 use crate::commands::why::score_table;
 use crate::commands::worker::workers_grid;
 use crate::ui::table::Grid;
@@ -114,6 +115,16 @@ fn workers_and_servers_fit() {
     for all_tags in [false, true] {
         holds_grid("workers", &workers_grid(&workers, all_tags));
     }
+    let class = |name: &str, work_ms: u64| {
+        of(
+            json!({"name": name, "wanted": 12, "here": 5, "busy": 4, "spare": 0, "capacity": {"cpus": 8.0}, "tasks": 1_200,
+            "unknown_tasks": 3, "work_ms": work_ms, "tasks_at_a_time": 40, "max": 20, "grows": true, "reason": LONG}),
+        )
+    };
+    holds_grid(
+        "machine classes",
+        &classes_grid(&[class(LONG, 12_000_000), class("cloud", 0), class(WIDE, 1)]),
+    );
     let server = |name: &str, owns: bool| {
         of(
             json!({"id": 1, "name": name, "addresses": [format!("https://{name}.example.org:7117")], "release": "0.12.3",

@@ -56,6 +56,7 @@ impl TestOwner {
             audit_files: 1,
             board: config.board.clone(),
             queues: BTreeMap::new(),
+            scaling: config.scaling.settings(),
             key: Some(key.clone()),
         };
         let (app, routes) = http::app_for_tests(&handle, options);
