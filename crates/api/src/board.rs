@@ -220,7 +220,7 @@ pub struct RuleSummary {
 /// The points of the worker that won a decision.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WinnerPoints {
-    /// Their sum.
+    /// The sum of the rules.
     pub total: f64,
     /// The points of each rule.
     pub rules: Vec<(String, f64)>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Attempts at most. All transactions lock in one order (`locks.rs`), so that only other programs are met.
 const ATTEMPTS_MAX: u32 = 8;
-/// The longest first pause.
+/// The first pause is at most this long.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The longest of all pauses.
 const PAUSE_MAX: Duration = Duration::from_millis(500);

@@ -11,7 +11,7 @@ mod telemetry;
 pub use lease::Lease;
 pub use notify::NotifyConfig;
 pub use placement::{Cache, LoadConfig, Placement, Reservation, Score, Turn};
-pub use scaling::{MachineClassConfig, ScalingConfig};
+pub use scaling::ScalingConfig;
 pub use setting::Setting;
 pub use telemetry::TelemetryConfig;
 

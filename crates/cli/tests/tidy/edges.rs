@@ -175,7 +175,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 26] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 38] = [
+pub const API_EDGES: [(&str, &[&str]); 39] = [
     ("address", &[]),
     ("after", &[]),
     ("error", &[]),

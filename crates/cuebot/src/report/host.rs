@@ -118,7 +118,7 @@ UPDATE proc SET ts_ping = current_timestamp, int_mem_used = used.rss,
   JOIN (SELECT pk_proc FROM proc WHERE pk_proc = ANY($1::text[]) FOR NO KEY UPDATE SKIP LOCKED) AS free
     ON free.pk_proc = used.proc
  WHERE proc.pk_proc = free.pk_proc";
-/// The same of frames.
+/// Marks the frames that a host reports, as its procs are marked.
 const MARK_FRAMES: &str = "
 UPDATE frame SET ts_updated = current_timestamp, int_mem_used = used.rss,
        int_mem_max_used = greatest(int_mem_max_used, used.max_rss), int_gpu_mem_used = used.gpu,

@@ -192,6 +192,7 @@ mod tests {
             audit_files: 1,
             board: config.board.clone(),
             queues: BTreeMap::new(),
+            scaling: windlass_core::scaling::ScalingSettings::default(),
             key: None,
         };
         app_for_tests(&handle, options).0

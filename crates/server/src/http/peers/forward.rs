@@ -189,6 +189,7 @@ mod tests {
             audit_files: 1,
             board: config.board.clone(),
             queues: std::collections::BTreeMap::new(),
+            scaling: windlass_core::scaling::ScalingSettings::default(),
             key: None,
         };
         standing_by_for_tests(&Handle::without_engine(store), options, Arc::new(client))
