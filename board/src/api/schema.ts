@@ -331,6 +331,12 @@ export interface components {
             /** @description Their indexes in the job, from 0: `6`, `3-9` or `1,4-6`. */
             tasks: string;
         };
+        /**
+         * @description The numbers that one process may get, as in the extension `TASK_CHUNKING` of Open Job Description. With either of
+         *     these, chunks of a fixed size divide their numbers evenly: 12 numbers in chunks of 5 are 3 chunks of 4.
+         * @enum {string}
+         */
+        ChunkRange: "contiguous" | "noncontiguous";
         /** @description How many tasks one process runs. Without a number it is learned from how long chunks take. */
         ChunksRequest: {
             /**
@@ -344,6 +350,7 @@ export interface components {
              *     whole numbers.
              */
             param?: string | null;
+            range?: components["schemas"]["ChunkRange"] | null;
             /**
              * Format: int64
              * @description Milliseconds that a chunk should run; by default long enough for its start not to matter.
@@ -355,6 +362,73 @@ export interface components {
              *     known.
              */
             tasks?: number | null;
+        };
+        /** @description How many workers of one class are wanted. */
+        ClassScaling: {
+            /**
+             * Format: int32
+             * @description Of these, workers that run something.
+             */
+            busy: number;
+            /** @description The amounts that each of its workers has at least. */
+            capacity: components["schemas"]["Resources"];
+            /** @description Whether more workers than it has may be wanted. */
+            grows: boolean;
+            /**
+             * Format: int32
+             * @description Workers that it has. Drained and expired ones do not count.
+             */
+            here: number;
+            /**
+             * Format: int32
+             * @description Workers that are wanted at most.
+             */
+            max: number;
+            /** @description Name of the class: the value of its workers' tag `class`, or else their size. */
+            name: string;
+            /** @description Why that many workers are wanted, as a sentence for people. */
+            reason: string;
+            /**
+             * Format: int32
+             * @description Of these, workers that run nothing and are more than are wanted.
+             */
+            spare: number;
+            /**
+             * @description Names of spare workers, at most 100: those that take no work, then those that came last. Drain one before it is
+             *     stopped.
+             */
+            spare_workers?: string[];
+            /**
+             * Format: int64
+             * @description Waiting tasks that are counted for the class.
+             */
+            tasks: number;
+            /**
+             * Format: int64
+             * @description Of the waiting tasks, how many at a time start all of them within the target.
+             */
+            tasks_at_a_time: number;
+            /**
+             * Format: int64
+             * @description Of these, tasks of unknown length.
+             */
+            unknown_tasks: number;
+            /**
+             * Format: int32
+             * @description Of these, idle workers that take no work now: silent, in quarantine, under pressure, or short of space. Where more
+             *     workers are wanted, these are wanted besides.
+             */
+            unusable?: number;
+            /**
+             * Format: int32
+             * @description Workers that the class should have, those that run something among them.
+             */
+            wanted: number;
+            /**
+             * Format: int64
+             * @description Predicted milliseconds that the other tasks take, one after the other.
+             */
+            work_ms: number;
         };
         /** @description A column of the histogram. */
         Column: {
@@ -924,6 +998,38 @@ export interface components {
             /** @description Number of these workers. */
             workers: number;
         };
+        /** @description What scoring rules see of the farm. */
+        InstanceFigures: {
+            /**
+             * Format: int32
+             * @description Tasks that are booked or run.
+             */
+            active_tasks: number;
+            /**
+             * Format: double
+             * @description Mean speed of a core of the workers; 1000 is the reference core. Null is unknown.
+             */
+            core_score?: number | null;
+            /**
+             * Format: int32
+             * @description Workers that take work and run nothing.
+             */
+            idle_workers: number;
+            /** @description Means of what was measured of tasks, by name. */
+            means: {
+                [key: string]: components["schemas"]["WindowMeans"];
+            };
+            /**
+             * Format: int32
+             * @description Tasks that could start.
+             */
+            pending_tasks: number;
+            /**
+             * Format: int32
+             * @description Workers that take work.
+             */
+            total_workers: number;
+        };
         /** @description A job with its progress. */
         Job: {
             /** @description Jobs that must succeed first. */
@@ -1262,8 +1368,8 @@ export interface components {
             /** @description Attempts in the last minute. */
             per_minute: components["schemas"]["AttemptRates"];
             /**
-             * @description Workers that get no work for what ails them, the worst first, at most 50. The last are those on which a rule vetoes
-             *     what waits.
+             * @description Workers that get no work for what ails them, the worst first, at most 50. The last of them are those on which a rule
+             *     vetoes what waits. Behind them are at most 50 whose token expires soon.
              */
             suffering: components["schemas"]["SufferingWorker"][];
             /** @description Tasks of all active jobs. */
@@ -1732,6 +1838,31 @@ export interface components {
             /** @description Name of the scoring rule. */
             rule: string;
         };
+        /** @description How many workers the farm wants, by class of machines. */
+        Scaling: {
+            /**
+             * Format: int64
+             * @description Waiting tasks that a quota, a limit or a cap keeps from starting. More workers would not start them.
+             */
+            blocked_tasks?: number;
+            /**
+             * Format: int64
+             * @description Waiting tasks that some workers of the farm could run, and further workers could not: they name their workers, for
+             *     example.
+             */
+            bound_tasks?: number;
+            /** @description The classes of machines, those of the smallest workers first; at most 33. */
+            classes: components["schemas"]["ClassScaling"][];
+            /** @description Waiting work that no worker could run, not even one more of a class. */
+            none: components["schemas"]["UnrunnableWork"];
+            /**
+             * Format: int64
+             * @description Milliseconds within which all tasks that wait should have started: the setting `scaling.target_wait_s`.
+             */
+            target_wait_ms: number;
+            /** @description Classes of work that were not counted, because there are more than 256. */
+            work_classes_left_out?: number;
+        };
         /** @description The scheduler at work. */
         SchedulerFigures: {
             /** @description Milliseconds until a batch was durable, over the last five minutes. */
@@ -1741,6 +1872,7 @@ export interface components {
              * @description Tasks placed per second, mean of the last minute.
              */
             decisions_per_s: number;
+            instance?: components["schemas"]["InstanceFigures"] | null;
             /**
              * Format: int64
              * @description Results since the server started that were refused, because another attempt is booked.
@@ -1836,7 +1968,8 @@ export interface components {
             io_pressure?: number | null;
             /**
              * Format: double
-             * @description The part of its cpus that is booked, from 0 to 1; null for a worker without cpus.
+             * @description Cpus that its tasks and allocations ask for, as a part of those that it declares; null for a worker without cpus. A
+             *     compile asks for one. A build server takes a few more compiles than it has cpus, and may have more than 1.
              */
             job_load?: number | null;
             /** @description Tasks that run there, prefetched tasks, and allocations of outside clients. */
@@ -2032,6 +2165,12 @@ export interface components {
              * @description The number of tasks in a row that start together, each on another worker; absent is one by one.
              */
             nodes?: number | null;
+            /**
+             * Format: int32
+             * @description Processes that run its tasks, if none fails and no limit divides them further; only of a step with chunks of a
+             *     fixed size.
+             */
+            processes?: number | null;
             /** @description The amounts that each task holds. */
             resources: components["schemas"]["Resources"];
             /**
@@ -2051,6 +2190,8 @@ export interface components {
              * @description Milliseconds that a task may run.
              */
             time_limit_ms?: number | null;
+            /** @description The umask of its tasks, in octal digits; only if one job is requested. Absent is that of their worker. */
+            umask?: string | null;
             /** @description The name of the step with which it starts. */
             with?: string | null;
             /** @description The only workers that may run it; empty is any. */
@@ -2125,6 +2266,8 @@ export interface components {
              * @description Milliseconds that a task may run.
              */
             time_limit_ms?: number | null;
+            /** @description The umask of the tasks, in octal digits such as `0022`; absent is that of their worker. */
+            umask?: string | null;
             /** @description The name of an earlier step with which it starts: the tasks of the first values of both together, and so on. */
             with?: string | null;
             /** @description Names of the only workers that may run it; empty is any. */
@@ -2436,6 +2579,21 @@ export interface components {
             /** @description Name of the step, unique in its job. */
             step: string;
         };
+        /** @description Waiting work that no worker could run. */
+        UnrunnableWork: {
+            /** @description Ids of some of their jobs, at most 20 and only those that the caller may read. */
+            jobs?: number[];
+            /**
+             * Format: int64
+             * @description Waiting tasks of these.
+             */
+            tasks: number;
+            /**
+             * Format: int32
+             * @description Classes of work, each of which needs a worker that no class has.
+             */
+            work_classes: number;
+        };
         /** @description What attempts took, by day, user and queue. */
         Usage: {
             /** @description By day, newest first, then by user and queue; only those of which an attempt ended. */
@@ -2549,6 +2707,24 @@ export interface components {
         };
         /** @enum {string} */
         WhyWord: "ended" | "running" | "booked" | "stopped" | "held" | "after_jobs" | "after_task" | "steps" | "no_workers" | "fits_nowhere" | "paused" | "quota" | "limit" | "licence_busy" | "probing" | "max_running" | "together" | "parked" | "full" | "behind" | "turn" | "not_target" | "executor" | "other_queues" | "attribute" | "too_small" | "suspect" | "draining" | "left_out" | "saturated" | "low_space" | "worker_limit" | "busy" | "foreign" | "reserved" | "held_by_rule" | "nothing_waits" | "others_preferred" | "held_back" | "fits_none" | "preferred" | "other";
+        /** @description Means of one quantity; null where nothing was measured in that time. `completed` is a count in each. */
+        WindowMeans: {
+            /**
+             * Format: double
+             * @description Over the last hour.
+             */
+            w1h?: number | null;
+            /**
+             * Format: double
+             * @description Over the last 24 hours.
+             */
+            w24h?: number | null;
+            /**
+             * Format: double
+             * @description Over the last five minutes.
+             */
+            w5m?: number | null;
+        };
         /** @description A machine with its agent. */
         Worker: {
             /** @description Its attributes; a tag without a value has none here. */
@@ -2602,6 +2778,13 @@ export interface components {
             state: components["schemas"]["WorkerState"];
             /** @description The first 1000 of the tasks that hold a part of it; only if one worker is requested. */
             tasks?: string[] | null;
+            /** @description Whether that is soon: in the last tenth of the token's life, a week at most. */
+            token_ends_soon?: boolean;
+            /**
+             * Format: int64
+             * @description When the token with which it is connected expires; absent if it is not connected or the token has no end.
+             */
+            token_expires_ms?: number | null;
             /** @description Its agent's version; absent while it is not connected. */
             version?: string | null;
         };
@@ -2655,6 +2838,8 @@ export interface components {
         WorkerSeries: {
             /** @description Cpus that are booked, in steps of a 250th of what it has today. */
             busy_cpus: (number | null)[];
+            /** @description Whole percent in use of the file system of the cache directory that has least room. */
+            cache_used?: (number | null)[];
             /** @description Whole percent of the time in which some process waited for a cpu. */
             cpu_pressure: (number | null)[];
             /**
@@ -2668,6 +2853,8 @@ export interface components {
             load: (number | null)[];
             /** @description The same for memory. */
             memory_pressure: (number | null)[];
+            /** @description What all links of its machine receive and send together, in Mbit/s, within a fortieth. */
+            network_mbit_s?: (number | null)[];
             /**
              * Format: int64
              * @description Milliseconds of a step.

@@ -11,7 +11,7 @@ const LIFE_PARTS: u64 = 10;
 /// When a token ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TokenEnd {
-    /// The end itself.
+    /// When it ends, and whether that is told.
     pub at: Time,
     /// From when on it is told.
     pub told_from: Time,
