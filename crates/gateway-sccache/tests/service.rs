@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{CheckedHello, Hello, Settings};
 use windlass_core::tags::SERVES;
 use windlass_core::{Engine, Resources};
@@ -220,7 +221,8 @@ impl Site {
         let hello = Hello { attributes, ..Hello::new("box1", 7, capacity) };
         let hello = CheckedHello::of_agent(hello, &["sccache"]).unwrap();
         let link = Arc::new(Observer(id));
-        assert!(self.handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await);
+        let caches = WorkerMessage::Caches(CacheKeys::of([].iter()));
+        assert!(self.handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }, caches]).await);
         self.scheduler.look_at_workers().await;
     }
 

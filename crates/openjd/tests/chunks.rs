@@ -19,7 +19,8 @@ fn template(range: &str, chunks: &str) -> String {
 /// What the processes of the first step of a template get for its parameter, in the order of their tasks.
 fn values(text: &str, given: &[&str]) -> Result<Vec<String>, TemplateError> {
     let given: Vec<String> = given.iter().map(|text| (*text).to_owned()).collect();
-    let request = submission(text, Format::Yaml, &parameters(&given)?, &Options::default())?;
+    let options = Options { template_dir: "/".to_owned(), current_dir: "/".to_owned(), ..Options::default() };
+    let request = submission(text, Format::Yaml, &parameters(&given)?, &options)?;
     let step = request.into_spec("user").unwrap().steps.remove(0);
     let body: StepBody = serde_json::from_slice(&step.body).unwrap();
     let chunks = step.chunks.unwrap();
