@@ -14,6 +14,7 @@ import { etaOf, whereOf } from '../src/lib/task';
 import { queueChanges } from '../src/lib/queuechanges';
 import { turnsOf } from '../src/lib/turns';
 import { cpuHours, dayOf, sumUsage } from '../src/lib/usage';
+import { headlineOf, toneOf } from '../src/lib/why';
 
 describe('tables as files', () => {
   it('quote what must be quoted, and defuse formulas', () => {
@@ -227,7 +228,7 @@ describe('why a task was placed where it was', () => {
   const box2 = judged('box2', ['Keys', 150, '1 key is missing'], ['Load', -10, 'its load is 0.1']);
 
   it('is told by the rules by which its worker was ahead of the second', () => {
-    expect(placedBecause([box1, box2], 'box1')).toBe('no key is missing (+50.0); box2 came second, 40.0 points behind');
+    expect(placedBecause([box1, box2], 'box1')).toBe('no key is missing (+50.0 over box2); in all it was 40.0 points ahead of box2');
   });
 
   it('needs no rule where there was no choice, or where the workers were equal', () => {
@@ -273,5 +274,30 @@ describe('the holders of a limit', () => {
       [2, 'ben', ['2.0']],
       [3, 'cleo', ['3.1']],
     ]);
+  });
+});
+
+describe('the answer to why', () => {
+  const why = { state: 'ready', reason: 'full', message: 'every worker is busy' } as const;
+  it('is one line that says how it failed', () => {
+    const failure = { summary: 'exit code 4', message: 'texture wall.exr is missing' };
+    const failed = { state: 'failed', reason: 'ended', message: 'it has ended', failure } as const;
+    expect(headlineOf(failed)).toBe('Failed: exit code 4, texture wall.exr is missing');
+    expect(headlineOf({ ...failed, failure: { ...failure, summary: `not started: ${failure.message}` } })).toBe(
+      'Failed: not started: texture wall.exr is missing',
+    );
+    expect(headlineOf({ ...failed, failure: null })).toBe('Failed');
+    expect(toneOf(failed)).toBe('bad');
+  });
+
+  it('warns where no worker could ever run it, and has no words for programs', () => {
+    expect(headlineOf(why)).toBe('Every worker is busy');
+    expect(toneOf(why)).toBeUndefined();
+    const never = { ...why, reason: 'fits_nowhere', message: 'no worker of the farm could run it' } as const;
+    expect(headlineOf(never)).toBe('Can never run: no worker of the farm could run it');
+    expect(toneOf(never)).toBe('warn');
+    const canceled = { state: 'canceled', reason: 'stopped', message: 'a person cancelled its job' } as const;
+    expect(headlineOf(canceled)).toBe('Cancelled: a person cancelled its job');
+    expect(headlineOf({ ...canceled, reason: 'ended' })).toBe('Cancelled');
   });
 });
