@@ -12,6 +12,7 @@ import { placedBecause } from '../src/lib/placed';
 import { LETTERS, TASK_STATES } from '../src/lib/states';
 import { etaOf, whereOf } from '../src/lib/task';
 import { queueChanges } from '../src/lib/queuechanges';
+import { rankOf, shortReason, standingOf } from '../src/lib/trouble';
 import { turnsOf } from '../src/lib/turns';
 import { cpuHours, dayOf, sumUsage } from '../src/lib/usage';
 import { headlineOf, toneOf } from '../src/lib/why';
@@ -228,7 +229,9 @@ describe('why a task was placed where it was', () => {
   const box2 = judged('box2', ['Keys', 150, '1 key is missing'], ['Load', -10, 'its load is 0.1']);
 
   it('is told by the rules by which its worker was ahead of the second', () => {
-    expect(placedBecause([box1, box2], 'box1')).toBe('no key is missing (+50.0 over box2); in all it was 40.0 points ahead of box2');
+    expect(placedBecause([box1, box2], 'box1')).toBe(
+      'no key is missing (+50.0 over box2); in all it was 40.0 points ahead of box2',
+    );
   });
 
   it('needs no rule where there was no choice, or where the workers were equal', () => {
@@ -299,5 +302,32 @@ describe('the answer to why', () => {
     const canceled = { state: 'canceled', reason: 'stopped', message: 'a person cancelled its job' } as const;
     expect(headlineOf(canceled)).toBe('Cancelled: a person cancelled its job');
     expect(headlineOf({ ...canceled, reason: 'ended' })).toBe('Cancelled');
+  });
+});
+
+describe('what ails a worker', () => {
+  const up = { state: 'up', draining: false, load: { accepting_jobs: true } } as const;
+  const refusing = (reason: string) => ({ ...up, load: { accepting_jobs: false, reason } });
+
+  it('is told apart from a full one and from one that an administrator drains', () => {
+    expect(standingOf(up)).toBe('open');
+    expect(standingOf(refusing('its cpus are all booked'))).toBe('full');
+    expect(standingOf({ ...refusing('draining: new memory'), state: 'draining', draining: true })).toBe('drained');
+    expect(standingOf({ ...refusing('not heard from'), state: 'suspect' })).toBe('troubled');
+    expect(standingOf(refusing('under io pressure'))).toBe('troubled');
+    // Full and open ones change places all the time, and have one rank.
+    expect(rankOf(refusing('its cpus are all booked'))).toBe(rankOf(up));
+  });
+
+  it('has a word for a narrow screen', () => {
+    const words = ['under cpu pressure', 'in quarantine: 3 failed', 'its state directory has 1 MiB free', 'else'];
+    expect(words.map((reason) => shortReason(refusing(reason)))).toEqual([
+      'pressure',
+      'quarantine',
+      'low space',
+      'no work',
+    ]);
+    expect(shortReason({ ...refusing('not heard from'), state: 'suspect' })).toBe('suspect');
+    expect(shortReason(up)).toBe('');
   });
 });

@@ -29,6 +29,8 @@ export function placedBecause(judged: readonly Judged[], worker: string): string
     return winner.score > second.score ? next : `it was as good as ${second.worker}, and one of them had to be chosen`;
   }
   // The first margin says over whom; it is that of the others, too.
-  const margins = ahead.map(({ reason, by }, i) => `${reason} (${points(by)}${i === 0 ? ` over ${second.worker}` : ''})`);
+  const margins = ahead.map(
+    ({ reason, by }, i) => `${reason} (${points(by)}${i === 0 ? ` over ${second.worker}` : ''})`,
+  );
   return `${margins.join(', ')}; ${next}`;
 }
