@@ -32,18 +32,17 @@ export async function followLog(page, base, job, task, text) {
 export async function readReason(page, base, job, task = null) {
   await page.goto(`${base}/jobs/${job}/why${task === null ? '' : `?task=${task}`}`);
   const answer = page.getByRole('region', { name: 'The reason' });
-  await answer.locator('.word').waitFor();
-  const word = await answer.locator('.word').innerText();
+  await answer.locator('.headline').waitFor();
   return {
-    word,
-    text: (await answer.innerText()).replace(word, '').trim(),
+    word: await answer.getAttribute('data-reason'),
+    text: (await answer.innerText()).trim(),
     changes: await page.locator('.changes li').allInnerTexts(),
   };
 }
 
 /** Waits until the reason that is shown is this word, without reloading. */
 export async function waitForReason(page, words) {
-  await page.waitForFunction((wanted) => wanted.includes(document.querySelector('.answer .word')?.textContent), words);
+  await page.waitForFunction((wanted) => wanted.includes(document.querySelector('.answer')?.dataset.reason), words);
 }
 
 async function confirm(page, verb, value) {

@@ -283,6 +283,42 @@ await part(
   { size: 'phone' },
 );
 
+await part(
+  'a phone gives the log the screen, to its last line',
+  async (page) => {
+    await page.goto(`${base}/jobs/${broken.id}?tab=log`);
+    const log = page.getByRole('log');
+    await log.locator('.stderr', { hasText: 'texture cache is cold' }).waitFor();
+    const { y, height } = await log.boundingBox();
+    check(y < 400, `the log begins at ${y}`);
+    check(y + height < page.viewportSize().height, `the log ends at ${y + height}`);
+    await page.getByRole('button', { name: 'More of the output' }).click();
+    await page.getByRole('button', { name: 'Show times' }).click();
+    await page.waitForURL(/times=1/);
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page
+        .getByRole('button', { name: 'More of the output' })
+        .click()
+        .then(() => page.getByRole('button', { name: 'Download stderr' }).click()),
+    ]);
+    check(download.suggestedFilename() === `task-${broken.id}.0-stderr.log`, download.suggestedFilename());
+  },
+  { size: 'phone' },
+);
+
+await part('free cpus out of service are told apart, and lead to the workers that they are on', async (page) => {
+  await page.getByRole('img', { name: /^Cpus: .* usable, [1-9]\d* out of service$/ }).waitFor();
+  await page.getByRole('link', { name: /^Suffering/ }).click();
+  await waitForHeading(page, 'Workers');
+  const rows = page.locator('[role=rowgroup] [role=row]');
+  await rows.first().waitFor();
+  check((await rows.count()) === 2, `${await rows.count()} workers are troubled`);
+  await page.getByLabel('only troubled').uncheck();
+  await page.getByText('14 workers').waitFor();
+  check((await rows.first().innerText()).includes('not heard from'), 'a troubled worker does not stand first');
+});
+
 await part('the settings of a queue are edited on its page', async (page) => {
   await flows.editQueue(page, base, 'nightly', {
     'Weight, 1 to 10000': 80,
@@ -429,7 +465,7 @@ await part('a table is saved as a file', async (page) => {
   check(download.suggestedFilename() === 'windlass-expensive-tasks.csv', download.suggestedFilename());
   const usage = page.getByRole('region', { name: 'Usage' });
   await usage.getByRole('button', { name: 'Days' }).click();
-  await usage.getByRole('columnheader', { name: 'Day' }).waitFor();
+  await usage.getByRole('rowheader').first().waitFor();
   const [file] = await Promise.all([page.waitForEvent('download'), usage.getByRole('button', { name: 'CSV' }).click()]);
   check(file.suggestedFilename() === 'windlass-usage.csv', file.suggestedFilename());
 });

@@ -1,7 +1,7 @@
 // The answers of the interface, made from the farm.
 
 import { LETTERS, STATES, random } from './farm.mjs';
-import { pending } from './figures.mjs';
+import { messageOf, pending } from './figures.mjs';
 
 const RUNNING = 3;
 
@@ -191,6 +191,8 @@ export function why(farm, job, index) {
   const code = job.states[index];
   const queue = farm.queueOf.get(job.queue);
   const base = { task: `${job.id}.${index}`, state: STATES[code], open_workers: 0 };
+  const pool = farm.workers.filter((worker) => worker.state === 'up').reduce((sum, worker) => sum + worker.cpus, 0);
+  const demand = farm.queues.reduce((sum, one) => sum + one.running_cpus + one.waiting, 0);
   const turn = {
     queue: job.queue,
     band: queue.band,
@@ -199,18 +201,19 @@ export function why(farm, job, index) {
     users_ahead: 0,
     steps_ahead: 2,
     tasks_ahead: Math.max(0, index - job.next),
-    demand_cpus: queue.running_cpus + queue.waiting,
-    pool_cpus: 240,
+    demand_cpus: demand,
+    pool_cpus: pool,
     entitled_cpus: 40,
     held_cpus: queue.running_cpus,
-    contended: true,
+    contended: demand > pool,
     expected_start_ms: farm.now + 180_000,
   };
   if (code > RUNNING)
     return {
       ...base,
       reason: 'ended',
-      message: `it has ended: ${STATES[code]}`,
+      message: 'it has ended',
+      ...(code === 5 && { failure: taskJson(farm, job, index, true).failure }),
       ...judged(farm, job, taskJson(farm, job, index).worker),
     };
   if (code === RUNNING)
@@ -224,8 +227,16 @@ export function why(farm, job, index) {
     return {
       ...base,
       reason: 'fits_nowhere',
-      message: 'no worker of the farm could run it, even if it were empty',
-      turn,
+      message: messageOf(farm, job, 'fits_nowhere'),
+      turn: {
+        ...turn,
+        demand_cpus: 0,
+        pool_cpus: 0,
+        entitled_cpus: 0,
+        held_cpus: 0,
+        contended: false,
+        expected_start_ms: undefined,
+      },
       ruled_out: [
         {
           reason: 'too_small',
@@ -242,7 +253,7 @@ export function why(farm, job, index) {
     return {
       ...base,
       reason: 'held',
-      message: 'its job is held',
+      message: messageOf(farm, job, 'held'),
       turn,
       changes: [{ steps: [`windlass job release ${job.id}`] }],
     };
@@ -250,7 +261,7 @@ export function why(farm, job, index) {
     return {
       ...base,
       reason: 'paused',
-      message: `queue ${queue.name} is paused: ${queue.paused}`,
+      message: messageOf(farm, job, 'paused'),
       turn,
       changes: [{ steps: [`windlass queue resume ${queue.name}`] }],
     };
@@ -258,7 +269,7 @@ export function why(farm, job, index) {
   return {
     ...base,
     reason: 'full',
-    message: 'every worker that could run it is busy or takes no new work',
+    message: messageOf(farm, job, 'full'),
     turn,
     ruled_out: [
       {

@@ -130,13 +130,13 @@ export class Farm {
       };
     });
     const special = (i, change) => Object.assign(this.workers[i % this.workers.length], change);
-    special(4, { state: 'suspect', reason: 'not heard from for 22 s' });
-    special(7, { state: 'draining', draining: true, note: 'new memory', reason: 'draining' });
-    special(9, { psi: { cpu: 22, memory: 61, io: 18 }, reason: 'memory pressure is 61%, of 50%' });
+    special(4, { state: 'suspect', reason: 'not heard from' });
+    special(7, { state: 'draining', draining: true, note: 'new memory', reason: 'draining: new memory' });
+    special(9, { psi: { cpu: 22, memory: 61, io: 18 }, reason: 'under memory pressure' });
     if (this.mode === 'big') {
       for (let i = 0; i < 160; i += 1)
-        special(300 + i * 17, { psi: { cpu: 88, memory: 6, io: 30 }, reason: 'cpu pressure is 88%, of 80%' });
-      for (let i = 0; i < 30; i += 1) special(5_000 + i, { state: 'expired', reason: 'its lease ran out' });
+        special(300 + i * 17, { psi: { cpu: 88, memory: 6, io: 30 }, reason: 'under cpu pressure' });
+      for (let i = 0; i < 30; i += 1) special(5_000 + i, { state: 'expired', reason: 'not heard from' });
     }
     this.byName = new Map(this.workers.map((worker) => [worker.name, worker]));
   }
@@ -520,7 +520,7 @@ export class Farm {
       draining,
       state: draining ? 'draining' : 'up',
       note,
-      reason: draining ? 'draining' : null,
+      reason: draining ? (note ? `draining: ${note}` : 'draining') : null,
     });
     this.emit({ worker: { worker: worker.name, what: draining ? 'draining' : 'up' } });
   }

@@ -30,7 +30,8 @@ export function overview(farm) {
     states[{ up: 'online', expired: 'lost' }[worker.state] ?? worker.state] += 1;
     if (worker.state === 'up' && worker.reason) states.pressed += 1;
   }
-  const total = farm.workers.reduce((sum, worker) => sum + worker.cpus, 0);
+  const up = farm.workers.filter((worker) => worker.state === 'up');
+  const freeOf = (some) => some.reduce((sum, worker) => sum + worker.free, 0);
   const tasks = { total: 0, waiting: 0, ready: 0, running: 0, succeeded: 0, failed: 0, canceled: 0, skipped: 0 };
   for (const job of farm.open) for (const [key, n] of Object.entries(farm.counts(job))) tasks[key] += n;
   const rate = (what) => farm.minute.filter((event) => event.what === what).length;
@@ -53,7 +54,9 @@ export function overview(farm) {
       .slice(0, 50)
       .map((worker) => ({ worker: worker.name, reason: worker.reason })),
     cpus: {
-      total,
+      total: up.reduce((sum, worker) => sum + worker.cpus, 0),
+      usable: freeOf(up.filter((worker) => worker.reason === null)),
+      out_of_service: freeOf(farm.workers.filter((worker) => worker.reason !== null && worker.state !== 'expired')),
       booked: farm.queues.reduce((sum, queue) => sum + queue.running_cpus, 0),
       by_queue: farm.queues
         .filter((queue) => queue.running_cpus > 0)
@@ -77,6 +80,16 @@ export function overview(farm) {
     wait_ms: { p50: 3_900, p95: 21_400 },
     holds: farm.holds ?? [],
   };
+}
+
+/** Why tasks of a job wait, as a sentence. */
+export function messageOf(farm, job, reason) {
+  return {
+    held: `its job is held; 'windlass job release ${job.id}' releases it`,
+    fits_nowhere: 'no worker of the farm could run it, even if it were empty',
+    paused: `its queue is paused: ${farm.queueOf.get(job.queue).paused}`,
+    full: 'every worker that could run it is busy or takes no new work',
+  }[reason];
 }
 
 export function pending(farm) {
@@ -112,7 +125,7 @@ export function pending(farm) {
         dependency_count: step.depends?.length ?? 0,
         dependents: 0,
         reason,
-        message: 'every worker that could run it is busy or takes no new work',
+        message: messageOf(farm, job, reason),
       };
     })
     .filter((step) => step.tasks > 0)

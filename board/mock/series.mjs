@@ -6,7 +6,9 @@ export function pastOf(farm) {
 }
 
 function past(farm, length, step_ms) {
-  const total = farm.workers.reduce((sum, worker) => sum + worker.cpus, 0);
+  const up = farm.workers.filter((worker) => worker.state === 'up');
+  const total = up.reduce((sum, worker) => sum + worker.cpus, 0);
+  const ready = farm.open.reduce((sum, job) => sum + farm.counts(job).ready, 0);
   const wave = (i, base, swing, noise) =>
     Math.max(0, base * (1 + swing * Math.sin(i / 40 + (base % 7)) + noise * (farm.random() - 0.5)));
   const make = (base, swing, noise, whole = true) =>
@@ -21,7 +23,7 @@ function past(farm, length, step_ms) {
     step_ms,
     end_ms: farm.now,
     running: gap(make(total / 2, 0.15, 0.08)),
-    waiting: gap(make(total * 0.8, 0.6, 0.1)),
+    waiting: gap(make(ready * 0.8, 0.6, 0.1)),
     started: make(rate * per, 0.2, 0.3),
     succeeded: make(rate * per * 0.98, 0.2, 0.3),
     failed: make(rate * per * 0.02, 0.5, 1.2),

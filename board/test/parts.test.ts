@@ -12,8 +12,10 @@ import { placedBecause } from '../src/lib/placed';
 import { LETTERS, TASK_STATES } from '../src/lib/states';
 import { etaOf, whereOf } from '../src/lib/task';
 import { queueChanges } from '../src/lib/queuechanges';
+import { rankOf, shortReason, standingOf } from '../src/lib/trouble';
 import { turnsOf } from '../src/lib/turns';
 import { cpuHours, dayOf, sumUsage } from '../src/lib/usage';
+import { headlineOf, toneOf } from '../src/lib/why';
 
 describe('tables as files', () => {
   it('quote what must be quoted, and defuse formulas', () => {
@@ -227,7 +229,9 @@ describe('why a task was placed where it was', () => {
   const box2 = judged('box2', ['Keys', 150, '1 key is missing'], ['Load', -10, 'its load is 0.1']);
 
   it('is told by the rules by which its worker was ahead of the second', () => {
-    expect(placedBecause([box1, box2], 'box1')).toBe('no key is missing (+50.0); box2 came second, 40.0 points behind');
+    expect(placedBecause([box1, box2], 'box1')).toBe(
+      'no key is missing (+50.0 over box2); in all it was 40.0 points ahead of box2',
+    );
   });
 
   it('needs no rule where there was no choice, or where the workers were equal', () => {
@@ -273,5 +277,57 @@ describe('the holders of a limit', () => {
       [2, 'ben', ['2.0']],
       [3, 'cleo', ['3.1']],
     ]);
+  });
+});
+
+describe('the answer to why', () => {
+  const why = { state: 'ready', reason: 'full', message: 'every worker is busy' } as const;
+  it('is one line that says how it failed', () => {
+    const failure = { summary: 'exit code 4', message: 'texture wall.exr is missing' };
+    const failed = { state: 'failed', reason: 'ended', message: 'it has ended', failure } as const;
+    expect(headlineOf(failed)).toBe('Failed: exit code 4, texture wall.exr is missing');
+    expect(headlineOf({ ...failed, failure: { ...failure, summary: `not started: ${failure.message}` } })).toBe(
+      'Failed: not started: texture wall.exr is missing',
+    );
+    expect(headlineOf({ ...failed, failure: null })).toBe('Failed');
+    expect(toneOf(failed)).toBe('bad');
+  });
+
+  it('warns where no worker could ever run it, and has no words for programs', () => {
+    expect(headlineOf(why)).toBe('Every worker is busy');
+    expect(toneOf(why)).toBeUndefined();
+    const never = { ...why, reason: 'fits_nowhere', message: 'no worker of the farm could run it' } as const;
+    expect(headlineOf(never)).toBe('Can never run: no worker of the farm could run it');
+    expect(toneOf(never)).toBe('warn');
+    const canceled = { state: 'canceled', reason: 'stopped', message: 'a person cancelled its job' } as const;
+    expect(headlineOf(canceled)).toBe('Cancelled: a person cancelled its job');
+    expect(headlineOf({ ...canceled, reason: 'ended' })).toBe('Cancelled');
+  });
+});
+
+describe('what ails a worker', () => {
+  const up = { state: 'up', draining: false, load: { accepting_jobs: true } } as const;
+  const refusing = (reason: string) => ({ ...up, load: { accepting_jobs: false, reason } });
+
+  it('is told apart from a full one and from one that an administrator drains', () => {
+    expect(standingOf(up)).toBe('open');
+    expect(standingOf(refusing('its cpus are all booked'))).toBe('full');
+    expect(standingOf({ ...refusing('draining: new memory'), state: 'draining', draining: true })).toBe('drained');
+    expect(standingOf({ ...refusing('not heard from'), state: 'suspect' })).toBe('troubled');
+    expect(standingOf(refusing('under io pressure'))).toBe('troubled');
+    // Full and open ones change places all the time, and have one rank.
+    expect(rankOf(refusing('its cpus are all booked'))).toBe(rankOf(up));
+  });
+
+  it('has a word for a narrow screen', () => {
+    const words = ['under cpu pressure', 'in quarantine: 3 failed', 'its state directory has 1 MiB free', 'else'];
+    expect(words.map((reason) => shortReason(refusing(reason)))).toEqual([
+      'pressure',
+      'quarantine',
+      'low space',
+      'no work',
+    ]);
+    expect(shortReason({ ...refusing('not heard from'), state: 'suspect' })).toBe('suspect');
+    expect(shortReason(up)).toBe('');
   });
 });

@@ -805,9 +805,19 @@ export interface components {
             by_queue: components["schemas"]["QueueCpus"][];
             /**
              * Format: double
+             * @description Free on workers that take no work and are not lost: draining, suspect, pressed, low on space or in quarantine.
+             */
+            out_of_service?: number;
+            /**
+             * Format: double
              * @description Of the workers that are up.
              */
             total: number;
+            /**
+             * Format: double
+             * @description Free on workers that take work.
+             */
+            usable?: number;
         };
         /** @description Since when a server owns the farm. */
         FarmOwnership: {

@@ -23,9 +23,14 @@ export function placedBecause(judged: readonly Judged[], worker: string): string
     .filter((rule) => rule.by >= POINTS_MIN && rule.reason !== '')
     .toSorted((a, b) => b.by - a.by)
     .slice(0, RULES_SHOWN);
-  const next = `${second.worker} came second, ${points(winner.score - second.score).replace(/^[+]/, '')} points behind`;
+  const margin = points(winner.score - second.score).replace(/^[+]/, '');
+  const next = `in all it was ${margin} points ahead of ${second.worker}`;
   if (ahead.length === 0) {
     return winner.score > second.score ? next : `it was as good as ${second.worker}, and one of them had to be chosen`;
   }
-  return `${ahead.map((rule) => `${rule.reason} (${points(rule.by)})`).join(', ')}; ${next}`;
+  // The first margin says over whom; it is that of the others, too.
+  const margins = ahead.map(
+    ({ reason, by }, i) => `${reason} (${points(by)}${i === 0 ? ` over ${second.worker}` : ''})`,
+  );
+  return `${margins.join(', ')}; ${next}`;
 }

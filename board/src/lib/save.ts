@@ -1,10 +1,16 @@
 // Gives the person a file.
 
-/** Saves a text as a file of comma-separated values. */
-export function saveCsv(name: string, text: string): void {
+/** Saves what an address answers. */
+export function saveLink(href: string, name: string): void {
   const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
+  link.href = href;
   link.download = name;
   link.click();
-  URL.revokeObjectURL(link.href);
+}
+
+/** Saves a text as a file of comma-separated values. */
+export function saveCsv(name: string, text: string): void {
+  const href = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
+  saveLink(href, name);
+  URL.revokeObjectURL(href);
 }

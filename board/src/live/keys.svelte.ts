@@ -68,7 +68,8 @@ class Keys {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     const target = event.target as HTMLElement;
     if (document.querySelector('dialog[open]')) return;
-    if (target.matches('input, textarea, select')) {
+    // The field of a dialog that has just closed keeps the focus for a moment.
+    if (target.matches('input, textarea, select') && !target.closest('dialog')) {
       if (event.key === 'Escape') target.blur();
       return;
     }

@@ -77,6 +77,12 @@ pub struct FarmCpus {
     pub total: f64,
     /// Booked on all workers.
     pub booked: f64,
+    /// Free on workers that take work.
+    #[serde(default)]
+    pub usable: f64,
+    /// Free on workers that take no work and are not lost: draining, suspect, pressed, low on space or in quarantine.
+    #[serde(default)]
+    pub out_of_service: f64,
     /// The resources booked by each queue, the largest first, at most 50.
     pub by_queue: Vec<QueueCpus>,
 }

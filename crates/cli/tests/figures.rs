@@ -62,6 +62,10 @@ fn the_farm_is_told_at_a_glance() {
     // What an operator asked for ails no worker, but it holds the farm.
     assert_eq!(overview["suffering"], json!([]));
     assert_eq!(overview["holds"], json!(["no worker takes work: 1 drained"]));
+    farm.ok(&["job", "cancel", "3"]);
+    let overview = until(&farm, "/api/v1/board/overview", |shown| shown["cpus"]["booked"] == 0.0);
+    let free = (&overview["cpus"]["usable"], &overview["cpus"]["out_of_service"]);
+    assert_eq!(free, (&json!(0.0), &json!(2.0)), "{overview}");
 
     let scheduler = until(&farm, "/api/v1/board/scheduler", |shown| shown["decisions_per_s"] != 0.0);
     assert!(scheduler["commit_ms"]["p50"].as_f64().unwrap() > 0.0, "{scheduler}");

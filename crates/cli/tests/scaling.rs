@@ -25,8 +25,10 @@ fn a_server_tells_how_many_workers_are_wanted_and_names_jobs_to_their_users_alon
     let port = port();
     let [ann, bob] = ["ann", "bob"].map(|user| port.token(&["--role", "user", "--user", user]));
     let viewer = port.token(&["--role", "viewer", "--user", "screen"]);
-    port.ok_as(&ann, &["submit", "--array", "1-5", "--", "true"]);
-    port.ok_as(&ann, &["submit", "--cpus", "64", "--", "true"]);
+    // No worker is there that could run them, which the exit code says.
+    for job in [["submit", "--array", "1-5", "--", "true"], ["submit", "--cpus", "64", "--", "true"]] {
+        assert_eq!(port.run_as(&ann, &job).status.code(), Some(6));
+    }
     let mut told = Value::Null;
     // The answer may be a second old.
     wait_until("both jobs count", || {
@@ -139,7 +141,7 @@ fn the_script_of_the_manual_starts_workers_and_stops_them_without_losing_a_task(
     let gate = |n: u32| work.join(format!("gate-{n}"));
     (1..=3).for_each(|n| rustix::fs::mkfifoat(rustix::fs::CWD, gate(n), rustix::fs::Mode::RWXU).unwrap());
     let waits = format!("read x < {}/gate-{{}}", work.display());
-    port.admin(&["submit", "--array", "1-3", "--", "sh", "-c", &waits]);
+    port.admin_output(&["submit", "--array", "1-3", "--", "sh", "-c", &waits]);
     wait_until("two workers are started", || {
         machines.look();
         machines.noted() == ["up", "up"]
@@ -152,7 +154,7 @@ fn the_script_of_the_manual_starts_workers_and_stops_them_without_losing_a_task(
         !machines.noted().contains(&"up".to_owned())
     });
     // A job that comes now has a worker again, drained or new.
-    port.admin(&["submit", "--", "true"]);
+    port.admin_output(&["submit", "--", "true"]);
     wait_until("the second job has run", || {
         machines.look();
         admin_json(&port, &["job", "show", "2", "-o", "json"])["state"] == "succeeded"

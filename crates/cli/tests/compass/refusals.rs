@@ -33,7 +33,6 @@ fn jobs_that_are_wrong_say_what_is() {
         ("hw", json!([1]), "invalid type, expect hash: Job[hw]"),
         ("pp", json!(["a"]), "invalid type, expect hash of hash: Job[pp]"),
         ("pp", json!({"sleep": 1}), "invalid type, expect hash: Job[pp.sleep]"),
-        ("ss", json!({"linux": {"config": "defconfig"}}), "ss: is not supported"),
         ("need_memory", json!("much"), "is not an amount"),
         ("need_memory", json!(-3), "is not an amount"),
         ("nr_cpu", json!(0), "is not a valid number of processors"),
@@ -45,6 +44,8 @@ fn jobs_that_are_wrong_say_what_is() {
         let (status, said) = lab.refused(&job("vm-2p8g", &json!({field: value})));
         assert!(status == 400 && said.contains(why), "{field}: {status} {said}");
     }
+    let built = json!({"ss": {"linux": {"config": "defconfig"}}, "kernel_uri": null});
+    assert!(lab.refused(&job("vm-2p8g", &built)).1.contains("ss: is not supported"));
     let borrowed = json!({"ssh_pub_key": "ssh-rsa x", "runtime": "31d"});
     assert!(lab.refused(&job("hw", &borrowed)).1.contains("30 days"));
     assert_eq!(lab.get("/scheduler/v1/jobs/dispatch").0, 400);

@@ -382,7 +382,8 @@ fn check_packages(fields: &Fields) -> Result<(), BadJob> {
         return Ok(());
     };
     let files = fields.get("need_file_store").and_then(texts).unwrap_or_default();
-    if files.iter().any(|file| file.starts_with(BUILT)) || fields.contains_key("kernel_uri") {
+    let has_kernel = fields.get("kernel_uri").is_some_and(|uri| !uri.is_null());
+    if has_kernel || files.iter().any(|file| file.starts_with(BUILT)) {
         return Ok(());
     }
     let why = format!(

@@ -20,12 +20,8 @@ const NAMED_MAX: usize = 50;
 /// What the engine's thread makes of the farm; rates and ended jobs are added later.
 pub fn overview(engine: &Engine, now: Time) -> Overview {
     let mut workers = WorkerCounts::default();
-    let (mut total_cpu, mut booked_cpu) = (0u64, 0u64);
     for worker in engine.workers().present() {
         count_worker(&mut workers, worker);
-        booked_cpu += u64::from(worker.booked.sum().cpu);
-        total_cpu +=
-            if worker.record.state == WorkerState::Up { u64::from(worker.record.capacity.cpu) } else { 0 };
     }
     let vetoed = vetoed_workers(engine);
     workers.vetoed = vetoed.len();
@@ -39,7 +35,7 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
     Overview {
         time_ms: now.as_ms(),
         suffering: suffering(engine, vetoed),
-        cpus: FarmCpus { total: cores(total_cpu), booked: cores(booked_cpu), by_queue: by_queue(engine) },
+        cpus: farm_cpus(engine),
         tasks: engine.counts().into(),
         jobs: active_jobs(engine),
         waiting: waiting.collect(),
@@ -78,6 +74,29 @@ pub fn ending_tokens(
         Some(SufferingWorker { worker, reason: format!("its token {}", end.text(now)) })
     });
     named.take(NAMED_MAX).collect()
+}
+
+fn farm_cpus(engine: &Engine) -> FarmCpus {
+    let (mut total, mut booked, mut usable, mut out_of_service) = (0u64, 0u64, 0u64, 0u64);
+    for worker in engine.workers().present() {
+        let free = u64::from(worker.free().cpu);
+        booked += u64::from(worker.booked.sum().cpu);
+        if worker.record.state == WorkerState::Up {
+            total += u64::from(worker.record.capacity.cpu);
+        }
+        if worker.takes_work() {
+            usable += free;
+        } else if worker.record.state != WorkerState::Expired {
+            out_of_service += free;
+        }
+    }
+    FarmCpus {
+        total: cores(total),
+        booked: cores(booked),
+        usable: cores(usable),
+        out_of_service: cores(out_of_service),
+        by_queue: by_queue(engine),
+    }
 }
 
 /// Workers that get no work although no operator wants that, the worst first, and behind them those that rules veto.

@@ -107,6 +107,7 @@ fn overview() -> Overview {
             total: 88.0,
             booked: 52.5,
             by_queue: vec![holds("ann", 30.0), holds("nightly", 14.5), holds("ci", 8.0)],
+            ..FarmCpus::default()
         },
         tasks: Counts {
             total: 9_000,
