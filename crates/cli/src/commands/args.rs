@@ -366,12 +366,13 @@ pub fn working_directory(chosen: Option<&Path>) -> Result<String, CliError> {
 }
 
 /// Makes `PWD` name the directory in which the tasks work; `None` is that of their session, which has no name yet. Programs
-/// trust this variable without a look. It stays if it leads to that directory, perhaps by a symbolic link.
+/// trust this variable without a look. It stays if it leads to that directory, perhaps by a symbolic link. The directory
+/// itself is not looked at: it may be of other machines, or on a file system that does not answer.
 pub fn match_directory(env: &mut BTreeMap<String, String>, cwd: Option<&str>) {
     let Some(pwd) = env.get("PWD") else { return };
     let leads_to = |cwd: &str| {
-        let found = std::fs::canonicalize(pwd).ok();
-        pwd == cwd || (pwd.starts_with('/') && found.is_some() && found == std::fs::canonicalize(cwd).ok())
+        let leads = || std::fs::canonicalize(pwd).is_ok_and(|found| found == Path::new(cwd));
+        pwd == cwd || (pwd.starts_with('/') && leads())
     };
     if cwd.is_some_and(leads_to) {
         return;
