@@ -59,7 +59,7 @@ impl Mounts {
             let fields: Vec<&str> = front.split(' ').collect();
             let kind: Vec<&str> = back.split(' ').collect();
             let (Some(part), Some(point)) = (fields.get(3), fields.get(4)) else { continue };
-            let mount = Mount { part: *part, point: root.join(point.trim_start_matches('/')) };
+            let mount = Mount { part, point: root.join(point.trim_start_matches('/')) };
             let is_v1 = kind.first() == Some(&"cgroup");
             let has = |controller: &str| kind.get(2).is_some_and(|o| o.split(',').any(|o| o == controller));
             memory.extend((is_v1 && has("memory")).then(|| mount.clone()));
