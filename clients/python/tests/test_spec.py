@@ -24,6 +24,13 @@ class Spec(unittest.TestCase):
         self.assertEqual((one["command"], one["cwd"], one["resources"]), (["true"], os.getcwd(), {"cpus": 1}))
         self.assertNotIn("param", one)
 
+    def test_the_umask_is_that_of_this_process_unless_one_is_given(self) -> None:
+        before = os.umask(0o027)
+        try:
+            self.assertEqual((step("true")["umask"], step("true", umask="077")["umask"]), ("0027", "077"))
+        finally:
+            os.umask(before)
+
     def test_values_are_appended_where_the_command_has_no_place_for_them(self) -> None:
         self.assertEqual(step("echo", values=[1, "b"])["command"], ["echo", "{}"])
         self.assertEqual(step("echo", "{/.}", values=["a"])["command"], ["echo", "{/.}"])

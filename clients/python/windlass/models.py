@@ -86,8 +86,23 @@ class Step(Model):
     """How long a ready task should wait at most."""
     cpus_auto: bool = False
     cpus_max: Optional[float] = None
+    umask: Optional[str] = None
+    """In octal digits; as the command."""
+    processes: Optional[int] = None
+    """How many processes run its tasks in chunks of a fixed size."""
     shape: str = ""
     """The command without what differs from task to task."""
+
+
+@dataclass(frozen=True)
+class NoticeFailure(Model):
+    """An address that could not be told of a job's end."""
+
+    why: str
+    """Why the last try failed. It names the host, never the whole address."""
+    tries: int
+    given_up: bool = False
+    """It is not tried any more."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +135,8 @@ class Job(Model):
     """How many of its tasks may run at a time; None is any number."""
     on_end: Tuple[OnEnd, ...] = ()
     """Addresses that are told when it has ended."""
+    notice_failures: Tuple[NoticeFailure, ...] = ()
+    """Addresses that could not be told so far. Only if one job was asked for."""
     parent: Optional[str] = None
     """The task that submitted it."""
     reason: Optional[JobReason] = None

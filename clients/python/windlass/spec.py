@@ -52,6 +52,8 @@ class Chunks(TypedDict, total=False):
     target_ms: int
     block: int
     param: str
+    range: str
+    """`contiguous` or `noncontiguous`: the numbers that one process may get."""
 
 
 class OnEnd(TypedDict, total=False):
@@ -92,6 +94,7 @@ class StepSpec(_With, total=False):
     deadline_ms: int
     cpus_auto: bool
     cpus_max: float
+    umask: str
 
 
 class JobSpec(TypedDict, total=False):
@@ -143,6 +146,8 @@ class TaskOptions(TypedDict, total=False):
     """The working directory on the worker; by default the current one."""
     env: Union[Mapping[str, str], str]
     """The whole environment of the tasks, or "all" or "none" of yours. The default is that of `windlass submit`."""
+    umask: str
+    """In octal digits, such as "027"; by default that of this process."""
     tags: Iterable[str]
     workers: Iterable[str]
     limits: Iterable[str]
@@ -216,6 +221,9 @@ def _step(command: Sequence[str], param: Optional[Param], given: Mapping[str, An
         "cwd": os.path.abspath(given.get("cwd") or os.getcwd()),
         **_cpus(given.get("cpus", 1)),
     }
+    umask = given.get("umask") or own_umask()
+    if umask is not None:
+        step["umask"] = umask
     if param is not None:
         step["param"] = param
     step["resources"].update(_resources(given))
@@ -231,6 +239,16 @@ def _step(command: Sequence[str], param: Optional[Param], given: Mapping[str, An
     if chunks:
         step["chunks"] = {} if chunks is True else {"tasks": int(chunks)}
     return step
+
+
+def own_umask() -> Optional[str]:
+    """The umask of this process in octal digits; None where the kernel does not tell it."""
+    try:
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
+            lines = [line for line in status if line.startswith("Umask:")]
+    except OSError:
+        return None
+    return lines[0].split()[1] if lines else None
 
 
 def _fail_fast(text: str) -> Dict[str, str]:
