@@ -3,7 +3,7 @@
 use crate::space::{Range, Values};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use windlass_core::job::{ChunkSize, EqualRuns};
+use windlass_core::job::EqualRuns;
 
 /// The numbers that one process may get, as in the extension `TASK_CHUNKING` of Open Job Description. With either of
 /// these, chunks of a fixed size divide their numbers evenly: 12 numbers in chunks of 5 are 3 chunks of 4.
@@ -16,21 +16,11 @@ pub enum ChunkRange {
     Noncontiguous,
 }
 
-/// The runs of the tasks that have these values, in this order, in chunks of this size. The values are whole numbers.
-pub fn runs_of(range: ChunkRange, values: &Values, size: ChunkSize) -> Vec<EqualRuns> {
+/// The runs of the tasks that have these values, in this order. The values are whole numbers.
+pub fn runs_of(range: ChunkRange, values: &Values) -> Vec<EqualRuns> {
     let mut runs = Runs::default();
     match (range, values) {
-        (ChunkRange::Noncontiguous, values) => {
-            let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
-            let parts = match size {
-                ChunkSize::Fixed(size) => count.div_ceil(size.max(1)).max(1),
-                ChunkSize::Learned { .. } => 1,
-            };
-            // The larger parts come first, as in openjd-model.
-            let (least, larger) = (count / parts, count % parts);
-            runs.push(least + 1, larger);
-            runs.push(least, parts - larger);
-        }
+        (ChunkRange::Noncontiguous, values) => runs.push(u32::try_from(values.len()).unwrap_or(u32::MAX), 1),
         (ChunkRange::Contiguous, Values::Ranges(ranges)) => ranges.iter().for_each(|range| runs.add(*range)),
         (ChunkRange::Contiguous, Values::List(list)) => {
             let numbers = list.iter().filter_map(|value| value.parse().ok());
@@ -83,7 +73,7 @@ impl Runs {
 
     /// This number of runs of equally many tasks.
     fn push(&mut self, tasks: u32, count: u32) {
-        if count == 0 || tasks == 0 {
+        if count == 0 {
             return;
         }
         let begin = self.ended.last().map_or(0, |runs| runs.end);
@@ -117,7 +107,7 @@ mod tests {
     }
 
     fn contiguous(values: &Values) -> Vec<u32> {
-        lengths(&runs_of(ChunkRange::Contiguous, values, ChunkSize::Fixed(5)))
+        lengths(&runs_of(ChunkRange::Contiguous, values))
     }
 
     #[test]
@@ -129,16 +119,13 @@ mod tests {
         assert_eq!(contiguous(&ranges(&[(3, 1, -1)])), [1, 1, 1], "a range that falls has no two in a row");
         let list = Values::List(["3", "4", "4", "5", "1"].map(str::to_owned).into());
         assert_eq!(contiguous(&list), [2, 2, 1]);
-        let seven = ranges(&[(1, 9, 2), (20, 21, 1)]);
-        let any = |size| lengths(&runs_of(ChunkRange::Noncontiguous, &seven, size));
-        assert_eq!(any(ChunkSize::Fixed(3)), [3, 2, 2]);
-        assert_eq!(any(ChunkSize::Fixed(9)), [7]);
-        assert_eq!(any(ChunkSize::Learned { first: 1, target_ms: None }), [7]);
+        let any = runs_of(ChunkRange::Noncontiguous, &ranges(&[(1, 9, 2), (20, 21, 1)]));
+        assert_eq!(any, [EqualRuns { tasks: 7, end: 7 }]);
     }
 
     #[test]
     fn a_million_gaps_are_one_entry() {
-        let runs = runs_of(ChunkRange::Contiguous, &ranges(&[(1, 1_999_999, 2)]), ChunkSize::Fixed(5));
+        let runs = runs_of(ChunkRange::Contiguous, &ranges(&[(1, 1_999_999, 2)]));
         assert_eq!(runs, [EqualRuns { tasks: 1, end: 1_000_000 }]);
     }
 

@@ -431,10 +431,6 @@ fn chunks_of(
     command: &[String],
     tasks: u128,
 ) -> Result<Chunks, &'static str> {
-    let size = match (from.tasks, from.target_ms) {
-        (Some(tasks), None) => ChunkSize::Fixed(tasks),
-        (first, target_ms) => ChunkSize::Learned { first: first.unwrap_or(1), target_ms },
-    };
     let mut block = u32::try_from(tasks).unwrap_or(u32::MAX);
     let mut runs = Vec::new();
     match params {
@@ -442,7 +438,7 @@ fn chunks_of(
         Params::Range { start, step } => {
             let end = start.saturating_add(step.saturating_mul(i64::from(block) - 1));
             let numbers = Values::Ranges(vec![Range { start: *start, end, step: *step }]);
-            runs = from.range.map(|range| runs_of(range, &numbers, size)).unwrap_or_default();
+            runs = from.range.map(|range| runs_of(range, &numbers)).unwrap_or_default();
         }
         Params::Values(_) if from.range.is_some() => return Err("range is for numbers; leave it out"),
         Params::Values(values) => {
@@ -459,7 +455,7 @@ fn chunks_of(
                 .fastest(name)
                 .ok_or("param must be the parameter that varies fastest, of whole numbers")?;
             block = count;
-            runs = from.range.map(|range| runs_of(range, numbers, size)).unwrap_or_default();
+            runs = from.range.map(|range| runs_of(range, numbers)).unwrap_or_default();
         }
     }
     if from.tasks == Some(0) || from.target_ms == Some(0) || from.block == Some(0) {
@@ -468,6 +464,10 @@ fn chunks_of(
     if from.range.is_some() && from.block.is_some() {
         return Err("range says where chunks end; leave block out");
     }
+    let size = match (from.tasks, from.target_ms) {
+        (Some(tasks), None) => ChunkSize::Fixed(tasks),
+        (first, target_ms) => ChunkSize::Learned { first: first.unwrap_or(1), target_ms },
+    };
     Ok(Chunks { block: from.block.unwrap_or(block).min(block), runs, size })
 }
 

@@ -32,11 +32,11 @@ impl TokenEnd {
 
     /// What is told of it.
     pub fn text(self, now: Time) -> String {
-        let hours = (self.at.0.saturating_sub(now.0)) as f64 / 3.6e12;
-        if hours < 48.0 {
-            format!("expires in {hours:.1} hours")
-        } else {
-            format!("expires in {:.1} days", hours / 24.0)
+        let minutes = (self.at.0.saturating_sub(now.0)) as f64 / 6e10;
+        match minutes / 60.0 {
+            ..1.0 => format!("expires in {minutes:.1} minutes"),
+            hours @ ..48.0 => format!("expires in {hours:.1} hours"),
+            hours => format!("expires in {:.1} days", hours / 24.0),
         }
     }
 
@@ -84,7 +84,7 @@ mod tests {
         let end = end(240);
         assert_eq!(end.text(end.told_from), "expires in 24.0 hours");
         assert_eq!(end.text(Time(end.at.0 - 72 * HOUR_NS)), "expires in 3.0 days");
-        assert_eq!(end.text(Time(end.at.0 + 1)), "expires in 0.0 hours");
+        assert_eq!(end.text(Time(end.at.0 + 1)), "expires in 0.0 minutes");
         assert_eq!(end.header(), "4464000000 4377600000");
     }
 }

@@ -22,7 +22,7 @@ const FAULTS: [&str; 4] = ["is lost", "requires reset", "Unknown Error", "ERR!"]
 /// A GPU that tasks may use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GpuDevice {
-    /// Its name in [`VISIBLE`]: an index, a UUID, or that of a part.
+    /// Its name in `CUDA_VISIBLE_DEVICES`: an index, a UUID, or that of a part.
     pub name: String,
     /// Its memory; 0 if unknown.
     pub memory_bytes: u64,
@@ -48,7 +48,7 @@ pub struct AskedGpus {
     pub count: Option<u32>,
     /// Which ones, as its operator says: names with commas between them.
     pub listed: Option<String>,
-    /// [`VISIBLE`] of the worker itself, which counts unless the operator lists some.
+    /// `CUDA_VISIBLE_DEVICES` of the worker itself, which counts unless the operator lists some.
     pub visible: Option<String>,
 }
 

@@ -82,7 +82,7 @@ pub struct SccacheArgs {
     /// State directory: the store and the socket for 'windlass workers' and other commands
     #[arg(long, env = "WINDLASS_STATE", value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Set any setting of a server, such as load.max_cpu_pressure=70; goes over the file's table [scheduler] and the
+    /// Set any setting of a server, such as load.max_cpu_pressure=70; goes over the file's table 'scheduler' and the
     /// variables; may be repeated
     #[arg(long, value_name = "SETTING=VALUE", value_parser = parse_set)]
     set: Vec<(String, String)>,

@@ -27,16 +27,20 @@ pub(super) async fn refuse(request: Request, next: Next) -> Response {
     {
         return error.into_response();
     }
-    if taken.contains(&RequestPart::Body) {
-        return next.run(request).await;
-    }
     let (head, body) = request.into_parts();
     // The body was taken in before, within its limit.
     let body = match to_bytes(body, usize::MAX).await {
         Ok(body) => body,
         Err(error) => return ApiError::new(ErrorCode::BadRequest, error.to_string()).into_response(),
     };
-    match check_body(&body) {
+    let checked = match taken.contains(&RequestPart::Body) {
+        true if is_list(&body) => {
+            Err(ApiError::new(ErrorCode::BadRequest, "the body is a list; give an object with fields"))
+        }
+        true => Ok(()),
+        false => check_body(&body),
+    };
+    match checked {
         Ok(()) => next.run(Request::from_parts(head, Body::from(body))).await,
         Err(error) => error.into_response(),
     }
@@ -54,10 +58,18 @@ fn check_body(body: &[u8]) -> Result<(), ApiError> {
     if body.is_empty() {
         return Ok(());
     }
+    if is_list(body) {
+        return Err(not_taken("body", "it is a list"));
+    }
     match serde_json::from_slice::<Option<NoFields>>(body) {
         Ok(_) => Ok(()),
         Err(error) => Err(not_taken("body", &error.to_string())),
     }
+}
+
+/// Whether a body of JSON is a list. No change takes one, and a reader of fields would take its values by their places.
+fn is_list(body: &[u8]) -> bool {
+    body.trim_ascii_start().first() == Some(&b'[')
 }
 
 fn not_taken(part: &str, why: &str) -> ApiError {
@@ -88,6 +100,7 @@ mod tests {
             assert!(why.contains("no body") && why.contains("`tasks`"), "{why}");
         }
         assert!(of_body("tasks=3").is_some() && of_body("3").is_some(), "neither is JSON that says nothing");
+        assert!(of_body(" []").is_some() && is_list(b"\n[5]") && !is_list(b"{}"));
     }
 
     #[test]
