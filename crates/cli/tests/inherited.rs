@@ -60,7 +60,15 @@ fn a_script_without_its_first_line_runs_and_what_cannot_be_executed_ends_with_12
     file("program", b"\x7fELF\x02\x00\x00 of another machine\n", 0o755);
     let said = farm.fails(126, &["run", "--", "./program"]);
     assert!(said.contains("Exec format error"), "{said}");
-    farm.fails(127, &["run", "--", "./missing"]);
+    std::fs::create_dir(farm.work().join("films")).unwrap();
+    let said = farm.fails(126, &["run", "--", "./films"]);
+    assert!(said.contains("Is a directory") && !said.contains("chmod"), "{said}");
+    // A script of a machine with another shell, or with line ends of Windows.
+    file("crlf", b"#!/bin/sh\r\necho never\r\n", 0o755);
+    let said = farm.fails(127, &["run", "--", "./crlf"]);
+    assert!(said.contains("its interpreter does not exist") && said.contains("(#!)"), "{said}");
+    let said = farm.fails(127, &["run", "--", "./missing"]);
+    assert!(said.contains("No such file"), "{said}");
 }
 
 #[test]

@@ -162,6 +162,9 @@ fn tasks_come_after_the_tasks_of_another_job() {
     // Once the task has succeeded after all, a retry of what was skipped runs it.
     std::fs::write(farm.work().join("mended"), "").unwrap();
     farm.ok(&["job", "retry", "1"]);
+    farm.ok(&["job", "wait", "1"]);
+    let shown = farm.ok(&["job", "show", "2"]);
+    assert!(shown.contains("job 1 has succeeded since, and 'windlass job retry 2' runs this one"), "{shown}");
     farm.ok(&["job", "retry", "2"]);
     farm.ok(&["job", "wait", "2"]);
     assert!(order().ends_with("a2\nb2\n"), "{}", order());
@@ -297,6 +300,15 @@ fn a_foreground_run_leaves_nothing() {
     assert!(support::names(&temp).is_empty(), "{:?}", support::names(&temp));
     assert!(!farm.socket().exists());
     assert!(support::processes_with(temp.to_str().unwrap()).is_empty(), "its keeper is gone");
+}
+
+#[test]
+fn a_foreground_dry_run_asks_the_server_of_the_run() {
+    let farm = Farm::new();
+    let text = farm.ok(&["run", "--foreground", "--dry-run", "--", "touch", "never"]);
+    assert!(text.contains("(1 task) would be accepted") && text.contains("would start now: 1 on "), "{text}");
+    assert!(!farm.socket().exists(), "no other server is started");
+    assert!(!farm.work().join("never").exists());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Clients without a token must not disturb others.
 
-use crate::support::port::{Port, connect_from};
+use crate::support::port::{KillOnDrop, Port, connect_from};
 use crate::support::{self, PATIENCE, peak_mib, show, wait_until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -192,4 +192,18 @@ fn l3_a_client_that_speaks_plainly_to_a_port_with_tls_is_told() {
     let port = Port::with_tls(&["--no-worker"]);
     let output = port.run_as("", &["--server", port.host(), "jobs"]);
     assert!(show(&output).contains("this port speaks TLS: write https://"), "{}", show(&output));
+}
+
+#[test]
+fn a_worker_that_speaks_plainly_to_a_port_with_tls_is_told() {
+    let port = Port::with_tls(&["--no-worker"]);
+    let log = port.dir.join("plain.log");
+    let mut command = port.farm.command(&["worker", "start", "--name", "plain", "--as-root"]);
+    command.env("WINDLASS_STATE", port.dir.join("plain"));
+    command.env("WINDLASS_SERVER", format!("http://{}", port.host()));
+    let _worker = KillOnDrop(command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap());
+    wait_until("the worker says what to write", || {
+        let said = std::fs::read_to_string(&log).unwrap();
+        said.contains("if this port speaks TLS, write https://HOST:PORT, and give --ca")
+    });
 }

@@ -1,7 +1,7 @@
 //! Programs that are asked about this machine and do not answer.
 
 use crate::support::port::{KillOnDrop, Port};
-use crate::support::{Farm, show, wait_until};
+use crate::support::{Farm, processes_with, show, wait_until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,8 +33,14 @@ fn a_driver_that_is_stuck_holds_up_no_run_and_declares_its_gpus_later() {
     assert_eq!(log.matches("nvidia-smi has not answered within 3 s").count(), 1, "{log}");
     let gpus = || farm.json(&["workers"])[0]["capacity"]["gpus"].as_u64().unwrap_or(0);
     assert_eq!(gpus(), 0);
+    // What is not known yet refuses nothing, and is told.
+    farm.ok(&["submit", "--gpus", "2", "--", "true"]);
+    let why = farm.ok(&["why", "2.0"]);
+    assert!(why.contains("does not know its gpus yet"), "{why}");
     std::fs::write(driver.join("answers"), "").unwrap();
     wait_until("its gpus are declared", || gpus() == 2);
+    farm.ok(&["job", "wait", "2"]);
+    farm.fails(6, &["run", "--gpus", "3", "--", "true"]);
     let held = farm.ok(&["run", "--gpus", "2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
     assert_eq!(held, "0,1\n");
 }
@@ -69,8 +75,12 @@ fn a_worker_of_a_farm_starts_without_its_driver_and_tells_the_server_of_its_gpus
 fn a_command_that_shows_the_machine_says_what_is_not_known() {
     let farm = Farm::new();
     let mut command = farm.command(&["worker", "detect", "-o", "json"]);
-    with_driver(&mut command, &farm.path().join("driver"));
+    let driver = farm.path().join("driver");
+    with_driver(&mut command, &driver);
+    // A script around the real program, which the kernel does not kill with it.
+    std::fs::write(driver.join("nvidia-smi"), "#!/bin/sh\nsleep 4321.5 &\nwait\n").unwrap();
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", show(&output));
     assert!(String::from_utf8_lossy(&output.stderr).contains("nvidia-smi has not answered within 10 s"));
+    wait_until("what nvidia-smi started is gone", || processes_with("sleep 4321.5").is_empty());
 }

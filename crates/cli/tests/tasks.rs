@@ -35,7 +35,7 @@ fn tasks_are_cancelled_and_retried_by_themselves() {
     assert_eq!(states(&farm, "1"), ["succeeded", "canceled", "succeeded", "canceled", "succeeded"]);
     assert!(!farm.work().join("s3").exists());
     let ended = farm.fails(1, &["job", "cancel", "1.0"]);
-    assert!(ended.contains("job 1 has ended"), "{ended}");
+    assert!(ended.contains("job 1 has ended") && ended.contains("windlass job retry 1"), "{ended}");
     farm.ok(&["job", "retry", "1.0-1"]);
     farm.fails(130, &["job", "wait", "1"]);
     assert_eq!(states(&farm, "1"), ["succeeded", "succeeded", "succeeded", "canceled", "succeeded"]);
@@ -46,6 +46,8 @@ fn tasks_are_cancelled_and_retried_by_themselves() {
     assert!(missing.contains("there is no task 1.7"), "{missing}");
     farm.ok(&["job", "retry", "last.3"]);
     farm.ok(&["job", "wait", "1"]);
+    let ended = farm.fails(1, &["job", "cancel", "1"]);
+    assert!(ended.contains("job 1 has ended") && !ended.contains("job retry"), "nothing failed: {ended}");
     let usage = farm.fails(2, &["job", "retry", "1.x"]);
     assert!(usage.contains("write 12.6, 12.3-9 or 12.1,4-6"), "{usage}");
 }

@@ -21,6 +21,9 @@ pub const FOR_QUEUE: &str = "for_queue";
 /// measures: 1000 is the reference core.
 pub const CORE_SCORE: &str = "core_score";
 
+/// A worker with this attribute has not heard yet which GPUs it has: it declares none, and may have any number.
+pub const GPUS_LATE: &str = "gpus_late";
+
 /// The class of machines that a worker is of, as an operator names it for scaling.
 pub const MACHINE_CLASS: &str = "class";
 

@@ -1,12 +1,13 @@
 //! What workers measure of themselves: how it reaches the rules, and when it keeps work from them.
 
 use crate::kit::{self, Farm, GIB, hello, spec, task};
-use windlass_core::engine::{Event, Hello, Settings};
+use std::collections::BTreeSet;
+use windlass_core::engine::{Event, Hello, Reply, Settings, Unplaceable};
 use windlass_core::explain::Reason;
 use windlass_core::job::{Hints, StepSpec};
 use windlass_core::load::pressure::{DiskSpace, LoadReport};
 use windlass_core::plan::placement::Ineligible;
-use windlass_core::tags::CORE_SCORE;
+use windlass_core::tags::{CORE_SCORE, GPUS_LATE};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{Resources, WorkerId};
 
@@ -108,4 +109,32 @@ fn network_bound_steps_are_judged_again_as_soon_as_the_network_is_free() {
     assert_eq!(farm.why(task(job, 1)).reason, Reason::Closed(Ineligible::NetworkInUse));
     report(&mut farm, used(71.0));
     assert_eq!(state(&farm, 1), windlass_core::job::TaskState::Booked);
+}
+
+#[test]
+fn gpus_that_a_worker_does_not_know_yet_refuse_no_submission() {
+    let mut farm = Farm::new(Settings::default());
+    let with_gpus = |gpus| Resources { gpus, ..Resources::new(200, GIB) };
+    let late = [(GPUS_LATE.to_owned(), BTreeSet::new())].into();
+    farm.join(Hello { attributes: late, ..hello("w", with_gpus(0)) });
+    let submit =
+        |farm: &mut Farm, request: Resources| match farm.submission(spec("q", [kit::step(1, request)])) {
+            Reply::Submitted { job, unplaceable, .. } => (job, unplaceable),
+            other => panic!("{other:?}"),
+        };
+    let is_too_small = |steps: Vec<Unplaceable>| matches!(steps[0].reasons[0].0, Ineligible::TooSmall(_));
+    let (job, unplaceable) = submit(&mut farm, with_gpus(2));
+    assert!(unplaceable.is_empty(), "{unplaceable:?}");
+    let (_, unplaceable) = submit(&mut farm, Resources { gpus: 2, ..Resources::new(300, 0) });
+    assert!(is_too_small(unplaceable));
+    farm.settle();
+    let why = farm.why(task(job, 0));
+    assert_eq!(why.reason, Reason::FitsNowhere);
+    assert_eq!(why.ruled_out[0].0, Ineligible::GpusLate);
+    farm.join(hello("w", with_gpus(1)));
+    let (_, unplaceable) = submit(&mut farm, with_gpus(2));
+    assert!(is_too_small(unplaceable), "now it is known");
+    farm.join(hello("w", with_gpus(2)));
+    farm.settle();
+    assert!(farm.is_placed(task(job, 0)));
 }

@@ -137,11 +137,10 @@ impl From<Refusal> for ApiError {
             )),
             Refusal::NoLimit(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string())
                 .hint("'windlass limit list' lists them"),
-            Refusal::Ended(id) => ApiError::new(ErrorCode::Conflict, refusal.to_string())
-                .hint(format!("'windlass job retry {id}' runs what failed again")),
             Refusal::NothingToCancel(id) => ApiError::new(ErrorCode::Conflict, refusal.to_string())
                 .hint(format!("'windlass job retry {id}.TASK' runs one that failed again")),
-            Refusal::NothingToRetry(_)
+            Refusal::Ended(_)
+            | Refusal::NothingToRetry(_)
             | Refusal::NoneToRetry(_)
             | Refusal::Connected(_)
             | Refusal::NameTaken { .. } => ApiError::new(ErrorCode::Conflict, refusal.to_string()),

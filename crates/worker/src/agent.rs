@@ -8,7 +8,7 @@ use crate::caches::CacheDir;
 use crate::cgroup;
 use crate::clock::boot_ns;
 use crate::detect::{LateGpus, declare};
-use crate::keep;
+use crate::keep::{self, Writers};
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::late::Late;
 use crate::logs::{ASIDE, LogDir};
@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -36,7 +37,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use windlass_api::wire::{Hello, Lost, attributes_to_wire, report};
 use windlass_core::Resources;
-use windlass_core::tags::Attributes;
+use windlass_core::tags::{Attributes, GPUS_LATE};
 
 /// How long a keeper may take to answer before it counts as stuck.
 const KEEPER_ANSWER: Duration = Duration::from_secs(10);
@@ -152,6 +153,8 @@ struct Shared {
 struct Offered {
     capacity: Resources,
     gpu_devices: Option<Vec<String>>,
+    /// Whether their driver has not answered yet.
+    gpus_late: bool,
 }
 
 /// The sending side of the connection to the keeper, and the number of that connection.
@@ -177,7 +180,8 @@ impl Agent {
         let measured = Measured::default();
         let (writer, watch) = (Mutex::default(), Watch::default());
         let (capacity, gpu_devices) = (options.capacity.clone(), options.gpu_devices.clone());
-        let offered = Mutex::new(Offered { capacity, gpu_devices });
+        let gpus_late = options.late_gpus.is_some();
+        let offered = Mutex::new(Offered { capacity, gpu_devices, gpus_late });
         let shared = Shared { options, offered, writer, stopped, upgraded, measured, watch };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store(store)?;
@@ -291,7 +295,8 @@ impl Agent {
             // Before the keeper's first answer any output may be that of a task that runs.
             let Some(running) = self.shared.measured.running() else { continue };
             looked = Instant::now();
-            match keep::make_room(&self.logs(), self.shared.options.logs_bytes_max, &running) {
+            let writers = Writers { running, ended: self.shared.measured.ended_last() };
+            match keep::make_room(&self.logs(), self.shared.options.logs_bytes_max, &writers) {
                 Ok(0) => {}
                 Ok(bytes) => {
                     tracing::warn!(
@@ -303,21 +308,20 @@ impl Agent {
         }
     }
 
-    /// Declares the GPUs as soon as their driver answers: another hello tells keeper and server. A hello on a
-    /// connection that begins just then tells them, too.
+    /// Declares the GPUs as soon as their driver answers, or is taken for stuck: another hello tells keeper and server. A
+    /// hello on a connection that begins just then tells them, too.
     fn await_gpus(&self, late: &LateGpus) {
         while !self.shared.stopped.load(Ordering::Relaxed) {
             let Some(shown) = late.within(LOOK_EVERY) else { continue };
-            let devices = match late.usable(shown) {
-                Ok(devices) => devices,
-                Err(e) => {
-                    tracing::error!("the worker has no gpus until it is started again: {e}");
-                    return;
-                }
-            };
             let mut offered = self.shared.offered.lock().clone();
-            offered.gpu_devices = declare(devices, &mut offered.capacity);
-            tracing::info!("nvidia-smi has answered: the worker has {} gpus", offered.capacity.gpus);
+            offered.gpus_late = false;
+            match late.usable(shown) {
+                Ok(devices) => {
+                    offered.gpu_devices = declare(devices, &mut offered.capacity);
+                    tracing::info!("nvidia-smi has answered: the worker has {} gpus", offered.capacity.gpus);
+                }
+                Err(e) => tracing::error!("the worker has no gpus until it is started again: {e}"),
+            }
             *self.shared.offered.lock() = offered;
             self.send_now(&[self.hello()]);
             return;
@@ -402,7 +406,7 @@ impl Agent {
     /// A hello, which the keeper answers with its inventory.
     pub fn hello(&self) -> ToKeeper {
         let options = &self.shared.options;
-        let Offered { capacity, gpu_devices } = self.shared.offered.lock().clone();
+        let Offered { capacity, gpu_devices, .. } = self.shared.offered.lock().clone();
         ToKeeper::Hello { capacity, sent: boot_ns(), hide: options.hide.clone(), gpu_devices }
     }
 
@@ -498,6 +502,11 @@ impl Agent {
             other => return report_of(other).map(FromAgent::report),
         };
         let options = &self.shared.options;
+        let Offered { capacity, gpus_late, .. } = self.shared.offered.lock().clone();
+        let mut attributes = options.attributes.clone();
+        if gpus_late {
+            attributes.insert(GPUS_LATE.to_owned(), BTreeSet::new());
+        }
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: options.name.clone(),
@@ -505,8 +514,8 @@ impl Agent {
             incarnation,
             fences,
             sent,
-            capacity: Some(self.shared.offered.lock().capacity.clone().into()),
-            attributes: attributes_to_wire(&options.attributes),
+            capacity: Some(capacity.into()),
+            attributes: attributes_to_wire(&attributes),
             inventory: Some(inventory(seq, held)),
         };
         Some(FromAgent::Hello { hello: Box::new(hello), connection, notes })

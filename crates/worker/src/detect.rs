@@ -15,11 +15,41 @@ use windlass_core::Resources;
 use windlass_core::tags::Attributes;
 
 /// How long the start of a worker waits for the driver of GPUs. A driver that loads takes a second or two.
-pub const GPUS_START_WAIT: Duration = Duration::from_secs(3);
-/// How long a command waits for it that tells a person what this machine has.
-pub const GPUS_TOLD_WAIT: Duration = Duration::from_secs(10);
-/// The time after which `nvidia-smi` is taken for stuck, and killed.
-const GPUS_MAX: Duration = Duration::from_secs(600);
+const START_WAIT: Duration = Duration::from_secs(3);
+/// The time after which a worker takes `nvidia-smi` for stuck, and kills it.
+const START_MAX: Duration = Duration::from_secs(600);
+/// The same of a command that tells a person what this machine has.
+pub const GPUS_TOLD_MAX: Duration = Duration::from_secs(10);
+/// How much longer such a command waits for a program that is killed then. The kernel kills the program with the command,
+/// but not what the program started.
+const KILL_WAIT: Duration = Duration::from_secs(2);
+
+/// Who asks the driver of GPUs, and what becomes of a late answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GpusFor {
+    /// A worker that starts. It goes on after 3 s, and hears the answer when it comes.
+    Start,
+    /// A command that tells a person what this machine has. It ends `nvidia-smi` after 10 s.
+    Person,
+}
+
+impl GpusFor {
+    /// How long the asker waits.
+    fn wait(self) -> Duration {
+        match self {
+            GpusFor::Start => START_WAIT,
+            GpusFor::Person => GPUS_TOLD_MAX + KILL_WAIT,
+        }
+    }
+
+    /// How long `nvidia-smi` may take.
+    fn max(self) -> Duration {
+        match self {
+            GpusFor::Start => START_MAX,
+            GpusFor::Person => GPUS_TOLD_MAX,
+        }
+    }
+}
 
 /// Said of a start without the driver's answer.
 pub const GPUS_ARE_LATE: &str = "nvidia-smi has not answered within 3 s: the worker starts without gpus, and declares \
@@ -50,7 +80,7 @@ pub struct LateGpus {
 pub enum ShownGpus {
     /// All devices, working or not; none without the driver.
     Known(Vec<ShownDevice>),
-    /// It was killed without an answer, after 10 minutes.
+    /// It was killed without an answer.
     Stuck,
 }
 
@@ -65,25 +95,26 @@ pub enum NoGpus {
     Bad(#[from] BadGpuDevices),
 }
 
-/// What this machine gives to tasks. The driver of its GPUs is not asked if an operator declares none, and has no
-/// longer than `wait` to answer.
+/// What this machine gives to tasks. The driver of its GPUs is not asked if an operator declares none.
 ///
 /// # Errors
 /// If the operator's words contradict each other or what is found.
-pub fn capacity(asked: &AskedGpus, wait: Duration) -> Result<Detected, NoGpus> {
+pub fn capacity(asked: &AskedGpus, by: GpusFor) -> Result<Detected, NoGpus> {
     // The mask of a machine with more cpus than it can name is not known.
     let cpus = Some(allowed_cpus().len()).filter(|cpus| *cpus > 0);
     let cpus = cpus.or_else(|| Some(std::thread::available_parallelism().ok()?.get())).unwrap_or(1);
     let mut capacity = below(Path::new("/"), cpus);
     let late = match asked.count {
         Some(0) => None,
-        _ => Some(LateGpus::ask(nvidia_smi(), asked)),
+        _ => Some(LateGpus::ask(nvidia_smi(), asked, by.max())),
     };
     let devices = match &late {
         None => choose(&[], asked)?,
-        Some(late) => match late.within(wait) {
-            Some(shown) => late.usable(shown)?,
-            None => return Ok(Detected { capacity, gpu_devices: None, late_gpus: Some(late.clone()) }),
+        Some(late) => match late.within(by.wait()) {
+            Some(shown @ ShownGpus::Known(_)) => late.usable(shown)?,
+            Some(ShownGpus::Stuck) | None => {
+                return Ok(Detected { capacity, gpu_devices: None, late_gpus: Some(late.clone()) });
+            }
         },
     };
     let gpu_devices = declare(devices, &mut capacity);
@@ -124,8 +155,8 @@ fn nvidia_smi() -> Command {
 }
 
 impl LateGpus {
-    fn ask(mut driver: Command, asked: &AskedGpus) -> LateGpus {
-        let shown = Late::ask(move || match run_within(&mut driver, GPUS_MAX) {
+    fn ask(mut driver: Command, asked: &AskedGpus, max: Duration) -> LateGpus {
+        let shown = Late::ask(move || match run_within(&mut driver, max) {
             // It fails where one of several devices does.
             Ok(answer) | Err(NoAnswer::Failed(_, answer)) => {
                 ShownGpus::Known(parse(&String::from_utf8_lossy(&answer)))
@@ -156,9 +187,10 @@ impl LateGpus {
     }
 }
 
-/// The NVIDIA devices of this machine, if the driver answers within `wait`.
-pub fn gpus(wait: Duration) -> Option<ShownGpus> {
-    LateGpus::ask(nvidia_smi(), &AskedGpus::default()).within(wait)
+/// The NVIDIA devices of this machine, for a person, if the driver answers.
+pub fn gpus() -> Option<ShownGpus> {
+    let by = GpusFor::Person;
+    LateGpus::ask(nvidia_smi(), &AskedGpus::default(), by.max()).within(by.wait())
 }
 
 /// The attributes `os`, `arch`, `kernel` and `host` of this machine.
@@ -184,7 +216,7 @@ mod tests {
     fn driver(line: &str, count: Option<u32>) -> LateGpus {
         let mut command = Command::new("sh");
         command.args(["-c", line]);
-        LateGpus::ask(command, &AskedGpus { count, ..AskedGpus::default() })
+        LateGpus::ask(command, &AskedGpus { count, ..AskedGpus::default() }, AMPLE)
     }
 
     /// The number of GPUs, their memory and their names, once the driver has answered.
@@ -222,6 +254,7 @@ mod tests {
         let absent = LateGpus::ask(
             Command::new("/nonexistent/nvidia-smi"),
             &AskedGpus { count: Some(3), ..AskedGpus::default() },
+            AMPLE,
         );
         assert_eq!(declared(&absent).0, 3, "an operator knows better");
     }

@@ -3,7 +3,7 @@
 //! write a file, and removes each again. No check touches a running keeper.
 
 use crate::cgroup::Cgroups;
-use crate::detect::{GPUS_TOLD_WAIT, ShownGpus, gpus};
+use crate::detect::{GPUS_TOLD_MAX, ShownGpus, gpus};
 use crate::gpu_devices::{AskedGpus, choose};
 use crate::keeper::{KeeperFile, tasks_max};
 use crate::late::{Late, run_within};
@@ -167,8 +167,8 @@ fn devices(asked: &AskedGpus) -> Finding {
     if asked.count == Some(0) {
         return found(true, WHAT, "not used", "");
     }
-    let Some(ShownGpus::Known(shown)) = gpus(GPUS_TOLD_WAIT) else {
-        let detail = format!("nvidia-smi has not answered within {} s", GPUS_TOLD_WAIT.as_secs());
+    let Some(ShownGpus::Known(shown)) = gpus() else {
+        let detail = format!("nvidia-smi has not answered within {} s", GPUS_TOLD_MAX.as_secs());
         let advice = "see whether the driver is stuck (dmesg); a worker starts without gpus, and declares them when it \
                       answers; --gpus 0 asks for none";
         return found(false, WHAT, detail, advice);

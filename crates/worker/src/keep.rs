@@ -49,9 +49,17 @@ pub fn is_full(space: DiskSpace) -> bool {
     space.free_bytes < FULL_BYTES.min(space.total_bytes / FULL_PART)
 }
 
-/// Cuts output, oldest first, until enough of the disk is free and all output takes at most `bytes_max`.
-/// `running` are the attempts that still write. Returns the bytes that were freed.
-pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, running: &BTreeSet<TaskRef>) -> io::Result<u64> {
+/// What is known of the attempts whose output is there.
+pub struct Writers {
+    /// Those that still write.
+    pub running: BTreeSet<TaskRef>,
+    /// Those that ended last, and write no more.
+    pub ended: BTreeSet<TaskRef>,
+}
+
+/// Cuts output, oldest first, until enough of the disk is free and all output takes at most `bytes_max`. Returns the
+/// bytes that were freed.
+pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, writers: &Writers) -> io::Result<u64> {
     let roots = logs.roots()?;
     let Some(first) = roots.first() else { return Ok(0) };
     let DiskSpace { free_bytes, total_bytes } = space(first)?;
@@ -59,9 +67,24 @@ pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, running: &BTreeSet<TaskR
     if lacking == 0 && bytes_max.is_none() {
         return Ok(0);
     }
-    let written: BTreeSet<PathBuf> = running.iter().flat_map(|task| logs.paths(*task)).collect();
+    cut_oldest(logs, &roots, (lacking, bytes_max), writers)
+}
+
+/// Cuts output until `lacking` bytes are freed, and all output takes at most `bytes_max`. Where the disk lacks room,
+/// submissions may be refused, so output of tasks that have just ended goes, too.
+fn cut_oldest(
+    logs: &LogDir,
+    roots: &[PathBuf],
+    (lacking, bytes_max): (u64, Option<u64>),
+    writers: &Writers,
+) -> io::Result<u64> {
+    let paths = |tasks: &BTreeSet<TaskRef>| -> BTreeSet<PathBuf> {
+        tasks.iter().flat_map(|task| logs.paths(*task)).collect()
+    };
+    let written = paths(&writers.running);
+    let ended = if lacking > 0 { paths(&writers.ended) } else { BTreeSet::new() };
     let mut files: Vec<Output> = Vec::new();
-    for root in &roots {
+    for root in roots {
         files.append(&mut outputs(root)?);
     }
     let taken: u64 = files.iter().map(|file| file.bytes).sum();
@@ -72,7 +95,7 @@ pub fn make_room(logs: &LogDir, bytes_max: Option<u64>, running: &BTreeSet<TaskR
         if given >= wanted {
             return Ok(given);
         }
-        let settled = file.changed.elapsed().is_ok_and(|age| age > SETTLED);
+        let settled = file.changed.elapsed().is_ok_and(|age| age > SETTLED) || ended.contains(&file.path);
         if settled && file.bytes > 2 * HEAD_BYTES && !written.contains(&file.path) {
             match cut(&file.path) {
                 Ok(()) => given += file.bytes - HEAD_BYTES,
@@ -153,14 +176,14 @@ mod tests {
         let times = logs.path(task(5), Stream::Times);
         fs::write(&times, vec![7; 100 << 10]).unwrap();
         File::open(&times).unwrap().set_modified(SystemTime::now() - Duration::from_secs(9000)).unwrap();
-        let running = BTreeSet::from([task(3)]);
-        let given = make_room(&logs, Some(5 << 20), &running).unwrap();
+        let writers = Writers { running: [task(3)].into(), ended: [task(4)].into() };
+        let given = make_room(&logs, Some(5 << 20), &writers).unwrap();
         assert_eq!(given, 0, "there is room");
-        let given = make_room(&logs, Some((3 << 20) + (100 << 10)), &running).unwrap();
+        let given = make_room(&logs, Some((3 << 20) + (100 << 10)), &writers).unwrap();
         assert!(given > 900 << 10, "{given}");
         assert!(bytes(1) < 5000, "the oldest that has ended");
         assert_eq!([bytes(2), bytes(3), bytes(4), bytes(5)], [1 << 20, 1 << 20, 1 << 20, 100]);
-        make_room(&logs, Some(0), &running).unwrap();
+        make_room(&logs, Some(0), &writers).unwrap();
         assert!(bytes(2) < 5000);
         assert_eq!([bytes(3), bytes(4)], [1 << 20, 1 << 20], "what is still written stays");
         assert_eq!(
@@ -174,10 +197,15 @@ mod tests {
         fs::write(aside.join("3.1.out"), vec![7; 1 << 20]).unwrap();
         let old = SystemTime::now() - Duration::from_secs(5000);
         File::options().write(true).open(aside.join("3.1.out")).unwrap().set_modified(old).unwrap();
-        make_room(&logs, Some(0), &running).unwrap();
+        make_room(&logs, Some(0), &writers).unwrap();
         assert!(fs::metadata(aside.join("3.1.out")).unwrap().len() < 5000);
         let (_, text) = logs.read(task(1), Stream::Out, -100, 1000).unwrap().unwrap();
         assert!(String::from_utf8_lossy(&text).contains("disk of this worker was full"));
+        // The output of a task that has just ended goes where the disk lacks room.
+        assert_eq!(bytes(4), 1 << 20, "the disk has room");
+        let roots = logs.roots().unwrap();
+        cut_oldest(&logs, &roots, (1 << 20, None), &writers).unwrap();
+        assert!(bytes(4) < 5000 && bytes(3) == 1 << 20);
         let space = |free_bytes| Some(DiskSpace { free_bytes, total_bytes: 60 << 20 });
         assert_eq!([space(0), space(4 << 20), None].map(interval), [EVERY_FULL, EVERY, EVERY]);
     }

@@ -51,10 +51,7 @@ pub use admin_sockets::ADMIN_SOCKET;
 pub use agent::{Agent, AgentError, AgentOptions, FromAgent};
 pub use caches::{BadCache, CacheDir};
 pub use core_speed::measure as measure_core;
-pub use detect::{
-    Detected, GPUS_ARE_LATE, GPUS_START_WAIT, GPUS_TOLD_WAIT, LateGpus, NoGpus, ShownGpus, attributes,
-    capacity,
-};
+pub use detect::{Detected, GPUS_ARE_LATE, GpusFor, LateGpus, NoGpus, ShownGpus, attributes, capacity};
 pub use doctor::{Examined, Finding, doctor, doctor_worker};
 pub use gpu_devices::{AskedGpus, BadGpuDevices, GpuDevice};
 pub use identity::{expected_name, identity, name};

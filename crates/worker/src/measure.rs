@@ -12,7 +12,7 @@ use crate::load::LoadReader;
 use crate::network::{FetchRun, LinkLoad, LinkRates, LinkReading, Links};
 use crate::protocol::{FromKeeper, HeldPhase, TaskRef};
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use windlass_core::Resources;
@@ -33,6 +33,9 @@ const IDLE_FOR: Duration = Duration::from_secs(2);
 
 /// Attempts that are known to be network-bound at a time. What more there are say nothing of the network.
 const NETWORK_BOUND_MAX: usize = 4_096;
+
+/// Attempts that ended last, and whose output may be cut at once.
+const ENDED_MAX: usize = 1_024;
 
 /// How old the space of the state and session directories may be in a report, and that of the caches.
 const SPACE_FRESH: Duration = Duration::from_secs(5);
@@ -66,6 +69,8 @@ struct ScanState {
     core_score: Option<f64>,
     /// Attempts whose first process runs.
     running: BTreeSet<TaskRef>,
+    /// Attempts that ended last, in the order of their ends. No attempt runs again.
+    ended_last: VecDeque<TaskRef>,
     /// Whether a keeper has said which attempts run.
     is_told: bool,
     /// Attempts that were started or sent ahead, and are marked as network-bound. An agent that was started under
@@ -190,6 +195,11 @@ impl Measured {
     pub fn running(&self) -> Option<BTreeSet<TaskRef>> {
         let state = self.state.lock();
         state.is_told.then(|| state.running.clone())
+    }
+
+    /// The attempts that ended last, and write no more output.
+    pub fn ended_last(&self) -> BTreeSet<TaskRef> {
+        self.state.lock().ended_last.iter().copied().collect()
     }
 
     /// Looks at the space of the worker's directory and of its sessions, which may be a file system of their own.
@@ -363,6 +373,10 @@ impl ScanState {
             FromKeeper::Finished { task, .. } => {
                 self.running.remove(task);
                 self.network_bound.remove(task);
+                if self.ended_last.len() >= ENDED_MAX {
+                    self.ended_last.pop_front();
+                }
+                self.ended_last.push_back(*task);
             }
             FromKeeper::State { held, .. } | FromKeeper::Beat { held, .. } => {
                 if matches!(message, FromKeeper::State { .. }) {
@@ -493,6 +507,7 @@ mod tests {
         assert_eq!(running(), Some(vec![task(1)]));
         measured.hear_at(2 * SECOND_NS, &finished(1));
         assert_eq!(running(), Some(vec![]));
+        assert_eq!(measured.ended_last(), BTreeSet::from([task(1)]));
         // A task that starts and ends between two inventories, which may be days apart.
         measured.hear_at(3 * SECOND_NS, &started(2));
         assert_eq!(running(), Some(vec![task(2)]));

@@ -3,7 +3,7 @@
 
 use crate::syscall::system_call;
 use crate::users::RunAs;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,8 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const SHELL: &CStr = c"/bin/sh";
 /// Bytes at the beginning of a file that tell a script from a program of another machine. bash reads as many.
 const SCRIPT_BEGIN_BYTES: usize = 80;
+/// The error that stands for a program that is there, and whose interpreter is not. The kernel does not use its number.
+pub const NO_INTERPRETER: Errno = Errno::LIBACC;
 /// Number of the last signal of Linux.
 const SIGNAL_MAX: i32 = 64;
 
@@ -397,7 +399,8 @@ pub fn become_program(command: &Command, setup: &Setup, texts: &TextPointers) ->
             other => reason = other,
         }
     }
-    (Step::Execute, reason)
+    // SAFETY: as above.
+    (Step::Execute, unsafe { explain(reason, &texts.programs) })
 }
 
 /// Sets up a new process: its session, group, limits and standard files.
@@ -457,6 +460,24 @@ unsafe fn execve(program: *const c_char, argv: *const *const c_char, env: *const
     // SAFETY: promised by the caller.
     let result = unsafe { system_call(libc::SYS_execve, program as usize, argv as usize, env as usize) };
     Errno::from_raw_os_error(-result as i32)
+}
+
+/// The error of a program that could not be executed. Of a directory, and of a file whose interpreter is missing, the
+/// kernel says what it says of other files.
+///
+/// # Safety
+/// The programs must be NUL-terminated strings.
+unsafe fn explain(error: Errno, programs: &[*const c_char]) -> Errno {
+    let found = programs.iter().find_map(|program| {
+        // SAFETY: promised by the caller.
+        let found = rustix::fs::stat(unsafe { CStr::from_ptr(*program) }).ok()?;
+        Some(FileType::from_raw_mode(found.st_mode))
+    });
+    match (error, found) {
+        (Errno::NOENT, Some(FileType::RegularFile)) => NO_INTERPRETER,
+        (Errno::ACCESS, Some(FileType::Directory)) => Errno::ISDIR,
+        (error, _) => error,
+    }
 }
 
 /// Lets the shell run a file that the kernel does not know how to execute, as execvp(3) does; returns only the error. A file

@@ -259,7 +259,7 @@ impl Remote {
         }
         match timeout(self.patience, client.work(request)).await {
             Err(_) => Err(self.gone("it does not answer")),
-            Ok(Err(status)) => Err(self.denied(&status)),
+            Ok(Err(status)) => Err(with_hint(self.denied(&status), &status)),
             Ok(Ok(response)) => {
                 let said = response.metadata().get(TOKEN_END_HEADER).and_then(|said| said.to_str().ok());
                 let said = said.map(str::to_owned);
@@ -271,7 +271,7 @@ impl Remote {
     async fn greeting(&self, orders: &mut Streaming<ToWorker>) -> Result<Greeting, RemoteError> {
         match timeout(self.patience, orders.message()).await {
             Err(_) => Err(self.gone("it does not greet")),
-            Ok(Err(status)) => Err(self.denied(&status)),
+            Ok(Err(status)) => Err(with_hint(self.denied(&status), &status)),
             Ok(Ok(message)) => match message.and_then(|m| m.orders.into_iter().next()?.what) {
                 Some(order::What::Greeting(greeting)) => Ok(greeting),
                 _ => Err(self.gone("it does not greet as a Windlass server does")),
@@ -315,16 +315,30 @@ impl Remote {
     fn denied(&self, status: &Status) -> RemoteError {
         let (url, why) = (self.server().url.clone(), status.message().to_owned());
         let owner = status.metadata().get(OWNER_METADATA).and_then(|owner| owner.to_str().ok());
-        // A status with a source was made here, of a connection that broke.
-        let is_said = std::error::Error::source(status).is_none();
         match status.code() {
             Code::Unauthenticated | Code::PermissionDenied => RemoteError::Refused { url, why },
-            Code::Unavailable if is_said && self.servers.len() > 1 => {
+            Code::Unavailable if is_said(status) && self.servers.len() > 1 => {
                 RemoteError::NotOwner { url, why, owner: owner.map(str::to_owned) }
             }
             _ if why.is_empty() => RemoteError::Unreachable { url, why: status.code().to_string() },
             _ => RemoteError::Unreachable { url, why },
         }
+    }
+}
+
+/// Whether the server said it. A status with a source was made here, of a connection that broke.
+fn is_said(status: &Status) -> bool {
+    std::error::Error::source(status).is_none()
+}
+
+/// Adds what may be wrong with an address whose port breaks off every connection before it says anything.
+fn with_hint(error: RemoteError, status: &Status) -> RemoteError {
+    match error {
+        RemoteError::Unreachable { url, why } if url.starts_with("http:") && !is_said(status) => {
+            let why = format!("{why}; if this port speaks TLS, write https://HOST:PORT, and give --ca");
+            RemoteError::Unreachable { url, why }
+        }
+        other => other,
     }
 }
 

@@ -1,7 +1,6 @@
 //! `run --dry-run` and `submit --dry-run`: what would be accepted, where it would run now, and what it would wait for.
 
 use crate::client::context::Context;
-use crate::client::link::ServerLink;
 use crate::commands::args::TaskArgs;
 use crate::commands::show::step_text;
 use crate::commands::why::{change_line, ruled_out_line, turn_lines};
@@ -9,17 +8,18 @@ use crate::ui::error::{CANNOT_BE_PLACED, CliError, Doing, end_with};
 use crate::ui::output::{Format, count, fit, print_one};
 use crate::ui::quantity::now_ms;
 use std::fmt::Write as _;
-use windlass_api::{DryRun, DryRunStep, SubmitRequest, client};
+use windlass_api::client::{self, Client};
+use windlass_api::{DryRun, DryRunStep, SubmitRequest};
 
-/// Asks what the submission would do, and prints it.
+/// Asks a server what the submission would do, and prints it.
 pub async fn dry_run(
     context: &Context,
     tasks: &TaskArgs,
     mut request: SubmitRequest,
+    client: &Client,
 ) -> Result<(), CliError> {
-    let link = ServerLink::open(context).await?;
-    tasks.complete(&mut request, &link.client, false).await?;
-    let tried = client::dry_run(&link.client, &request).await.doing("try the submission")?;
+    tasks.complete(&mut request, client, false).await?;
+    let tried = client::dry_run(client, &request).await.doing("try the submission")?;
     // A job that is not submitted has no id.
     if context.format != Format::Name || tried.existing.is_some() {
         let id = |tried: &DryRun| tried.existing.map(|job| job.to_string()).unwrap_or_default();

@@ -103,10 +103,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         return Ok(());
     }
     request.placeable_only = true;
-    if args.tasks.dry_run {
-        return dry_run(context, &args.tasks, request).await;
-    }
-    let results = args.shown.open_results()?;
+    let results = if args.tasks.dry_run { None } else { args.shown.open_results()? };
     if args.foreground {
         let foreground = foreground::start().await?;
         let link = ServerLink::to_own(foreground.client.clone());
@@ -125,6 +122,9 @@ async fn run_on(
     results: Option<Results>,
     mut link: ServerLink,
 ) -> Result<(), CliError> {
+    if args.tasks.dry_run {
+        return dry_run(context, &args.tasks, request, &link.client).await;
+    }
     args.tasks.complete(&mut request, &link.client, !args.detach).await?;
     let stop = Stop::listen(link.client.clone(), args.foreground)?;
     let submitted = submit_once(&mut link, &request).await?;
@@ -181,10 +181,10 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
     }
-    if args.tasks.dry_run {
-        return dry_run(context, &args.tasks, request).await;
-    }
     let mut link = ServerLink::open(context).await?;
+    if args.tasks.dry_run {
+        return dry_run(context, &args.tasks, request, &link.client).await;
+    }
     let waits = args.wait || args.progress;
     args.tasks.complete(&mut request, &link.client, waits).await?;
     let stop = if waits { Some(Stop::listen(link.client.clone(), false)?) } else { None };

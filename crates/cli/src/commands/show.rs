@@ -13,8 +13,9 @@ use crate::ui::quantity::{elapsed, exact, moment};
 use crate::ui::shell::quoted;
 use clap::Args;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use windlass_api::client::TasksQuery;
-use windlass_api::{By, Hints, Job, JobState, Kind, Step, Task, Version};
+use windlass_api::{By, Hints, Job, JobState, Kind, NoticeFailure, Step, Task, Version};
 use windlass_core::resources::Bytes;
 
 /// Shows one job in detail.
@@ -87,10 +88,8 @@ fn job_text(job: &Job) -> String {
         let of = if told.only_failures { "if it fails, " } else { "" };
         line("tells", format!("{of}{}", told.url));
     }
-    for failure in &job.notice_failures {
-        let end = if failure.given_up { ", given up" } else { "" };
-        let tries = count(failure.tries.into(), "time");
-        line("not told", format!("{} (tried {tries}{end})", failure.why));
+    for text in not_told(&job.notice_failures) {
+        line("not told", text);
     }
     for step in &job.steps {
         line("step", step_text(step));
@@ -105,6 +104,21 @@ fn job_text(job: &Job) -> String {
         }
     }
     fields.text()
+}
+
+/// The notices that were not delivered, in a line each. Several addresses may be of one host, and only that is told.
+fn not_told(failures: &[NoticeFailure]) -> Vec<String> {
+    let mut addresses: BTreeMap<String, u64> = BTreeMap::new();
+    for failure in failures {
+        let end = if failure.given_up { ", given up" } else { "" };
+        let tries = count(failure.tries.into(), "time");
+        *addresses.entry(format!("{} (tried {tries}{end}", failure.why)).or_default() += 1;
+    }
+    let lines = addresses.into_iter().map(|(text, addresses)| match addresses {
+        1 => format!("{text})"),
+        _ => format!("{text}, {addresses} addresses)"),
+    });
+    lines.collect()
 }
 
 /// The progress that running tasks report.
@@ -231,4 +245,18 @@ pub fn server_grid(version: &Version, rows: Vec<(&str, String)>) -> String {
         fields.add(name, &value);
     }
     fields.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_that_failed_alike_are_one_line() {
+        let failure =
+            |why: &str, tries| NoticeFailure { why: why.to_owned(), tries, ..NoticeFailure::default() };
+        let all = [failure("'a' is gone", 3), failure("'a' is gone", 3), failure("'a' is gone", 1)];
+        let lines = ["'a' is gone (tried 1 time)", "'a' is gone (tried 3 times, 2 addresses)"];
+        assert_eq!(not_told(&all), lines);
+    }
 }

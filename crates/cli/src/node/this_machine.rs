@@ -3,14 +3,14 @@
 use crate::ui::message::message;
 use windlass_api::{Resources, Worker, WorkerState};
 use windlass_core::tags::Attributes;
-use windlass_worker::{AskedGpus, Detected, GPUS_START_WAIT, GPUS_TOLD_WAIT, NoGpus};
+use windlass_worker::{AskedGpus, Detected, GpusFor, NoGpus};
 
 /// What this machine gives to tasks, overridden by what is given. The driver of gpus has 3 s to answer.
 ///
 /// # Errors
 /// If the operator names gpus that it does not have.
 pub fn offer(cpus: Option<f64>, memory: Option<u64>, gpus: &AskedGpus) -> Result<Detected, NoGpus> {
-    let mut detected = windlass_worker::capacity(gpus, GPUS_START_WAIT)?;
+    let mut detected = windlass_worker::capacity(gpus, GpusFor::Start)?;
     if let Some(cpus) = cpus {
         detected.capacity.cpu = (cpus * 100.0).round() as u32;
     }
@@ -34,7 +34,7 @@ pub fn detect() -> Worker {
     let attributes = windlass_worker::attributes();
     let host = attributes.get("host").and_then(|names| names.first().cloned());
     // Nothing is asked for that could be refused.
-    let detected = windlass_worker::capacity(&AskedGpus::here(None, None), GPUS_TOLD_WAIT).ok();
+    let detected = windlass_worker::capacity(&AskedGpus::here(None, None), GpusFor::Person).ok();
     if detected.as_ref().is_some_and(|detected| detected.late_gpus.is_some()) {
         message!("note: nvidia-smi has not answered within 10 s: this machine's gpus are unknown");
     }

@@ -287,6 +287,7 @@ fn has_remedy(why: &Ineligible) -> bool {
         Ineligible::NotTarget
         | Ineligible::Executor
         | Ineligible::OtherQueues(_)
+        | Ineligible::GpusLate
         | Ineligible::TooSmall(_)
         | Ineligible::TooFew { .. }
         | Ineligible::Quarantined { .. }

@@ -207,6 +207,10 @@ fn advice_on_start(why: &str) -> Option<String> {
     let said = split_start(why).1.map(str::to_owned);
     let own = match Cause::of_start(why) {
         Cause::Directory => Some("--cwd DIR names one that this worker has"),
+        Cause::Program if why.ends_with("its interpreter does not exist") => {
+            Some("correct the first line of the script (#!), or install on the worker what it names")
+        }
+        Cause::Program if why.contains("Is a directory") => Some("give the path of a program in it"),
         Cause::Program if why.contains("No such file") => {
             Some("give the path of a program that the worker has")
         }
@@ -320,6 +324,16 @@ mod tests {
         assert_eq!(advice(End::Lost), "'windlass job retry 22.2' runs it again, on another worker");
         assert!(advice(End::Exited(127)).contains("--env"));
         assert_eq!(advice(End::Exited(1)), "");
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_advised_by_its_reason() {
+        let advice = |why| say(not_started(why), &step()).2.unwrap_or_default();
+        assert!(advice("cannot start './films': Is a directory (os error 21)").contains("program in it"));
+        assert!(advice("cannot start './x': its interpreter does not exist").contains("(#!)"));
+        assert!(
+            advice("cannot start './x': No such file or directory (os error 2)").contains("the worker has")
+        );
     }
 
     #[test]

@@ -353,7 +353,7 @@ impl Ineligible {
             Ineligible::Executor => Word::Executor,
             Ineligible::OtherQueues(_) => Word::OtherQueues,
             Ineligible::Attribute(_) => Word::Attribute,
-            Ineligible::TooSmall(_) => Word::TooSmall,
+            Ineligible::GpusLate | Ineligible::TooSmall(_) => Word::TooSmall,
             Ineligible::TooFew { .. } => Word::Together,
             Ineligible::Suspect => Word::Suspect,
             Ineligible::Draining(_) => Word::Draining,

@@ -67,7 +67,8 @@ impl End {
 fn is_not_executable(why: &str) -> bool {
     const ENOEXEC: &str = "(os error 8)";
     const EACCES: &str = "(os error 13)";
-    why.starts_with("cannot start '") && [ENOEXEC, EACCES].iter().any(|code| why.ends_with(code))
+    const EISDIR: &str = "(os error 21)";
+    why.starts_with("cannot start '") && [ENOEXEC, EACCES, EISDIR].iter().any(|code| why.ends_with(code))
 }
 
 /// What a worker reports of an attempt that ended. Unknown is `None`.
@@ -119,6 +120,7 @@ mod tests {
         let code = |why| End::refused(why).exit_code();
         assert_eq!(code("cannot start './notes': Permission denied (os error 13)"), 126);
         assert_eq!(code("cannot start './arm': Exec format error (os error 8)"), 126);
+        assert_eq!(code("cannot start './films': Is a directory (os error 21)"), 126);
         assert_eq!(code("cannot start './none': No such file or directory (os error 2)"), 127);
         assert_eq!(code("cannot enter the working directory '/root': Permission denied (os error 13)"), 127);
     }

@@ -159,10 +159,13 @@ fn all_ruled_out(
     }
     let mut reasons: BTreeMap<Ineligible, usize> = BTreeMap::new();
     for worker in plan.workers.present() {
-        let Some(why) = placement::ineligibilities(class, worker, false).next() else {
-            return plan::too_few_at_a_time(plan, class).map(|why| vec![(why, 1)]);
-        };
-        *reasons.entry(why).or_default() += 1;
+        let mut ruled_out = placement::ineligibilities(class, worker, false);
+        match ruled_out.next() {
+            None => return plan::too_few_at_a_time(plan, class).map(|why| vec![(why, 1)]),
+            // What is not known yet refuses nothing.
+            Some(Ineligible::GpusLate) if ruled_out.all(|why| why == Ineligible::GpusLate) => return None,
+            Some(why) => *reasons.entry(why).or_default() += 1,
+        }
     }
     Some(reasons.into_iter().collect())
 }

@@ -15,7 +15,7 @@ use crate::resources::{Bytes, Resources, Short};
 use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
 use crate::score::weights;
-use crate::tags::{Need, asks_executor};
+use crate::tags::{GPUS_LATE, Need, asks_executor};
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Fault, Worker, WorkerState};
 use crate::workers::{ListedWorker, WorkerSummary, Workers};
@@ -35,6 +35,8 @@ pub enum Ineligible {
     OtherQueues(BTreeSet<String>),
     /// An attribute is absent or has another value.
     Attribute(Need),
+    /// The step needs GPUs, and the worker does not know yet which it has.
+    GpusLate,
     /// Even an empty worker is too small.
     TooSmall(Short),
     /// It could run a task, and the farm never has room for all that start together with it.
@@ -87,6 +89,7 @@ impl Ineligible {
                 | Ineligible::Executor
                 | Ineligible::OtherQueues(_)
                 | Ineligible::Attribute(_)
+                | Ineligible::GpusLate
                 | Ineligible::TooSmall(_)
                 | Ineligible::TooFew { .. }
         )
@@ -104,6 +107,9 @@ impl fmt::Display for Ineligible {
                 write!(f, "takes only the work of {noun} {}", names.join(", "))
             }
             Ineligible::Attribute(need) => write!(f, "lacks {need}"),
+            Ineligible::GpusLate => {
+                write!(f, "does not know its gpus yet, because nvidia-smi has not answered")
+            }
             Ineligible::TooSmall(short) if short.is_closed() => {
                 write!(f, "gives no places for a while, because it did not take jobs")
             }
@@ -150,7 +156,10 @@ pub fn ineligibilities<'a>(
     let target = (!target).then_some(Ineligible::NotTarget).into_iter().chain(executor).chain(queues);
     let needs = class.needs.iter().filter(|need| !need.met_by(&worker.record.attributes));
     let needs = needs.map(|need| Ineligible::Attribute(need.clone()));
-    let small = class.shorts(&worker.record.capacity).map(Ineligible::TooSmall);
+    let small = class.shorts(&worker.record.capacity).map(move |short| match &*short.resource {
+        "gpus" | "gpu_memory" if worker.record.attributes.contains_key(GPUS_LATE) => Ineligible::GpusLate,
+        _ => Ineligible::TooSmall(short),
+    });
     let busy = iter::once_with(|| worker.room()).flat_map(|room| {
         let shorts: Vec<Short> = class.shorts(&room).collect();
         // What is too small when empty is said above.

@@ -7,7 +7,7 @@ use super::lists::{PAGE_MAX, page_size, parse_states};
 use super::peers::ChangeRequest;
 use super::reasons;
 use super::retry_rules::{RetryQuery, check_retry};
-use super::stop_words::FirstFailures;
+use super::stop_words::FirstJobs;
 use super::submission_names::SubmissionNames;
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
@@ -343,11 +343,21 @@ impl JobChange {
         match request.ask(&app, event).await? {
             Ok(_) => Ok(Json(app.reader(&caller).told(find(&app.handle, id).await?))),
             // The engine forgets jobs that ended: the store tells them from those that never were.
-            Err(Reply::Refused(Refusal::NoJob(_))) if app.handle.store().job(id).await?.is_some() => {
-                Err(Refusal::Ended(id).into())
+            Err(Reply::Refused(Refusal::NoJob(_) | Refusal::Ended(_))) => {
+                let view = app.handle.store().job(id).await?;
+                Err(view.map_or_else(|| ApiError::no_job(id), |view| has_ended(id, view.state)))
             }
             Err(other) => Err(unexpected(other)),
         }
+    }
+}
+
+/// The refusal of a change of a job that has ended. Of one that succeeded there is nothing to run again.
+fn has_ended(id: JobId, state: core::JobState) -> ApiError {
+    let ended = ApiError::from(Refusal::Ended(id));
+    match state {
+        core::JobState::Succeeded => ended,
+        _ => ended.hint(format!("'windlass job retry {id}' runs what failed again")),
     }
 }
 
@@ -383,7 +393,7 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
         };
         live = handle.query(counts).await?;
     }
-    let (mut jobs, mut failures) = (Vec::new(), FirstFailures::default());
+    let (mut jobs, mut first_jobs) = (Vec::new(), FirstJobs::default());
     for mut view in views {
         let mut end = None;
         if view.state == core::JobState::Active {
@@ -404,7 +414,7 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
         }
         let mut job = to_wire(&view);
         job.expected_end_ms = end.map(windlass_core::Time::as_ms);
-        job.stopped = failures.say_stopped(handle.store(), &view).await?;
+        job.stopped = first_jobs.say_stopped(handle.store(), &view).await?;
         jobs.push(job);
     }
     Ok(jobs)

@@ -60,41 +60,122 @@ fn lacks_first(view: &JobView) -> Option<String> {
     }
 }
 
-/// The first failed tasks of jobs after which others come. Each job is read once for an answer.
-#[derive(Default)]
-pub(super) struct FirstFailures {
-    by_job: BTreeMap<JobId, Option<u32>>,
+/// What the store says of a job after which others come.
+#[derive(Clone, Copy)]
+struct FirstJob {
+    state: JobState,
+    /// Its first failed task.
+    failed: Option<u32>,
 }
 
-impl FirstFailures {
-    /// Why a job was stopped, with the task that failed of the job that it comes after.
+/// The jobs after which others come. Each is read once for an answer.
+#[derive(Default)]
+pub(super) struct FirstJobs {
+    by_job: BTreeMap<JobId, Option<FirstJob>>,
+}
+
+impl FirstJobs {
+    /// Why a job was stopped, with the task that failed of the job that it comes after, or what became of that job since.
     pub async fn say_stopped(&mut self, store: &Store, view: &JobView) -> Result<Option<String>, StoreError> {
         let Some(why) = say_stopped(view) else { return Ok(None) };
-        let failed = match failed_first(view) {
-            Some(first) => self.task_of(store, first).await?,
-            None => None,
-        };
-        Ok(Some(match failed {
-            Some(task) => format!("{why}: task {task} failed"),
-            None => why,
-        }))
-    }
-
-    async fn task_of(&mut self, store: &Store, job: JobId) -> Result<Option<TaskId>, StoreError> {
-        if !self.by_job.contains_key(&job) && self.by_job.len() < FIRSTS_MAX {
-            let found = windlass_store::failed_tasks(store, job, TASKS_MAX, 1).await?;
-            self.by_job.insert(job, found.first().map(|stored| stored.row.index));
+        let Some(first) = first_of(view) else { return Ok(Some(why)) };
+        if !self.by_job.contains_key(&first) && self.by_job.len() < FIRSTS_MAX {
+            let found = look_at(store, first).await?;
+            self.by_job.insert(first, found);
         }
-        let index = self.by_job.get(&job).copied().flatten();
-        Ok(index.map(|index| TaskId { job, index }))
+        let found = self.by_job.get(&first).copied().flatten();
+        Ok(Some(found.map_or_else(|| why.clone(), |found| with_first(&why, view, (first, found)))))
     }
 }
 
-/// The job whose failure skipped this one, or tasks of it.
-fn failed_first(view: &JobView) -> Option<JobId> {
+/// `None` of a job that is gone.
+async fn look_at(store: &Store, job: JobId) -> Result<Option<FirstJob>, StoreError> {
+    let Some(state) = store.job(job).await?.map(|view| view.state) else { return Ok(None) };
+    let failed = match state {
+        JobState::Active | JobState::Succeeded => None,
+        JobState::Failed | JobState::Canceled => windlass_store::failed_tasks(store, job, TASKS_MAX, 1)
+            .await?
+            .first()
+            .map(|stored| stored.row.index),
+    };
+    Ok(Some(FirstJob { state, failed }))
+}
+
+/// The job whose end skipped this one, or tasks of it.
+fn first_of(view: &JobView) -> Option<JobId> {
     match view.stop {
-        Some(Stop::After(first)) => Some(first).filter(|first| !view.spec.after_ends.contains_key(first)),
+        Some(Stop::After(first)) => Some(first),
         Some(Stop::Canceled | Stop::FailFast) => None,
         None => view.spec.after_tasks,
+    }
+}
+
+/// Why a job was skipped, and what the one that it comes after is now. That one may have been retried since, and this one
+/// stays skipped until it is retried, too.
+fn with_first(why: &str, view: &JobView, (first, found): (JobId, FirstJob)) -> String {
+    let may_start = match view.stop {
+        Some(_) => view.spec.may_follow(first, found.state),
+        None => found.state == JobState::Succeeded,
+    };
+    let since = match found.state {
+        JobState::Active => return format!("{why}; job {first} was retried since"),
+        JobState::Succeeded => "succeeded",
+        JobState::Failed => "failed",
+        JobState::Canceled => "been cancelled",
+    };
+    match found.failed {
+        _ if may_start => {
+            format!(
+                "{why}; job {first} has {since} since, and 'windlass job retry {}' runs this one",
+                view.id
+            )
+        }
+        Some(index) => format!("{why}: task {} failed", TaskId { job: first, index }),
+        None => why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use windlass_core::Time;
+    use windlass_core::job::{AfterEnd, Counts};
+    use windlass_core::ranges::RangeSet;
+
+    const FIRST: JobId = JobId(3);
+
+    /// Job 5 as it is shown, which was skipped because of job 3.
+    fn shown(end: AfterEnd, state: JobState, failed: Option<u32>) -> String {
+        let after_ends = BTreeMap::from_iter((end != AfterEnd::Ok).then_some((FIRST, end)));
+        let spec = JobSpec { after: vec![FIRST], after_ends, ..JobSpec::default() };
+        let view = JobView {
+            id: JobId(5),
+            spec: Arc::new(spec),
+            created: Time(0),
+            state: JobState::Failed,
+            stop: Some(Stop::After(FIRST)),
+            held: false,
+            ended: Some(Time(1)),
+            counts: Some(Counts { total: 1, skipped: 1, ..Counts::default() }),
+            cancels: RangeSet::default(),
+            first_succeeded: RangeSet::default(),
+        };
+        with_first(&say_stopped(&view).unwrap(), &view, (FIRST, FirstJob { state, failed }))
+    }
+
+    #[test]
+    fn what_became_of_the_first_job_since_is_told() {
+        let ok = |state, failed| shown(AfterEnd::Ok, state, failed);
+        let failed = "job 3, which it comes after, did not succeed";
+        assert_eq!(ok(JobState::Failed, Some(2)), format!("{failed}: task 3.2 failed"));
+        assert_eq!(ok(JobState::Canceled, None), failed);
+        assert_eq!(ok(JobState::Active, None), format!("{failed}; job 3 was retried since"));
+        let since = "; job 3 has succeeded since, and 'windlass job retry 5' runs this one";
+        assert_eq!(ok(JobState::Succeeded, None), format!("{failed}{since}"));
+        let not_ok = |state, failed| shown(AfterEnd::NotOk, state, failed);
+        let succeeded = "job 3 succeeded, and it comes after a failure of that job";
+        assert_eq!(not_ok(JobState::Succeeded, None), succeeded);
+        assert!(not_ok(JobState::Failed, Some(0)).contains("job 3 has failed since"));
     }
 }

@@ -10,7 +10,7 @@ use crate::kept::KeptFile;
 use crate::launcher::Launcher;
 use crate::logs::{LogDir, Stream};
 use crate::mask::Mask;
-use crate::process::{self, Command, Setup, SpawnError, Step};
+use crate::process::{self, Command, NO_INTERPRETER, Setup, SpawnError, Step};
 use crate::protocol::{Body, Hidden, TaskRef};
 use crate::spawn::{Launch, spawn};
 use crate::users::RunAs;
@@ -460,7 +460,11 @@ pub fn refuse_spawn(e: SpawnError, (program, cwd): &(String, String)) -> Refused
         Step::BecomeUser => "become its user".to_owned(),
         Step::Make => "make its process".to_owned(),
     };
-    let is_missing = matches!(e.source.raw_os_error(), Some(libc::ENOENT | libc::ENAMETOOLONG));
+    let errno = e.source.raw_os_error();
+    if e.step == Step::Execute && errno == Some(NO_INTERPRETER.raw_os_error()) {
+        return Refused::Job(format!("cannot {what}: its interpreter does not exist"));
+    }
+    let is_missing = matches!(errno, Some(libc::ENOENT | libc::ENAMETOOLONG));
     match (refuse(&what, e.source), e.step) {
         (Refused::NotNow(e), _) => Refused::NotNow(e),
         (Refused::Worker(why), Step::Execute) if is_missing && program.contains(is_of_shell) => Refused::Job(
