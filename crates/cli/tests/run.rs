@@ -256,6 +256,15 @@ fn a_run_inside_a_task_finishes_on_one_slot() {
 }
 
 #[test]
+fn a_run_inside_a_task_finishes_in_a_queue_with_a_quota() {
+    let farm = Farm::with_server(&["--cpus", "4"]);
+    farm.ok(&["queue", "set", "narrow", "--quota", "1"]);
+    let nested = format!("{} run --queue narrow --array 1-2 -- echo deep && echo outer", support::windlass());
+    let lines = farm.ok(&["run", "--queue", "narrow", "--", "sh", "-c", &nested]);
+    assert_eq!(lines, "deep\ndeep\nouter\n");
+}
+
+#[test]
 fn a_task_that_waits_for_several_jobs_lends_until_the_last() {
     let farm = Farm::with_server(&["--cpus", "1"]);
     let w = support::windlass();

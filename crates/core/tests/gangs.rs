@@ -321,7 +321,7 @@ fn licences_quotas_and_caps_count_all_that_start_together() {
     let licensed = StepSpec { limits: ["maya".to_owned()].into(), ..gang("mpi", 1, 4, 1) };
     let job = farm.submit(spec("q", [licensed]));
     assert_eq!(workers_of(&farm, job), []);
-    let reason = Reason::Limit { name: "maya".to_owned(), max: 3, first: None };
+    let reason = Reason::Limit { name: "maya".to_owned(), max: 3, first: None, waiting_holder: None };
     assert_eq!(farm.why(task(job, 0)).reason, reason);
     farm.tell(set_limit("maya", Limit { max: Some(4), ..Limit::default() }));
     assert_eq!(workers_of(&farm, job).len(), 4);

@@ -205,7 +205,7 @@ impl Work for Frames {
         let task = TaskId { job: id, index };
         let mut request = self.plan.classes.get(layer.class).request.clone();
         request.cpu *= if self.books_double { 2 } else { 1 };
-        let held = HeldAmounts { request: &request, headroom_bytes: 0, expected_ms: 0.0 };
+        let held = HeldAmounts { request: &request, headroom_bytes: 0, expected_ms: 0.0, rides: false };
         self.plan.take(booking, task, id.0, &held);
         self.plan.queues.charge(booking.queue, 1, filter);
         if layer.ready.is_empty() {

@@ -240,7 +240,10 @@ fn a_licence() {
     let limits = BTreeSet::from(["nuke".to_owned()]);
     let job = farm.submit(spec("q", [StepSpec { tasks: 3, limits, ..step(1, 0) }]));
     let why = farm.why(task(job, 1));
-    assert_eq!(why.reason, Reason::Limit { name: "nuke".to_owned(), max: 1, first: None });
+    assert_eq!(
+        why.reason,
+        Reason::Limit { name: "nuke".to_owned(), max: 1, first: None, waiting_holder: None }
+    );
     assert_eq!(why.turn.as_ref().unwrap().starts, None, "room alone does not start it");
     let Change::Limit(_, needed) = &why.changes[0].change else { panic!("{why:?}") };
     farm.tell(set_limit("nuke", Limit::of(*needed)));
@@ -256,7 +259,7 @@ fn a_limit_for_which_another_queue_is_first() {
     let licensed = |tasks| StepSpec { tasks, limits: BTreeSet::from(["nuke".to_owned()]), ..step(1, 0) };
     let job = farm.submit(spec("q", [licensed(2)]));
     let important = farm.submit(spec("vip", [licensed(1)]));
-    let limit = |first| Reason::Limit { name: "nuke".to_owned(), max: 1, first };
+    let limit = |first| Reason::Limit { name: "nuke".to_owned(), max: 1, first, waiting_holder: None };
     let why = farm.why(task(job, 1));
     assert_eq!(why.reason, limit(Some(FirstForLimit::Queue("vip".to_owned()))));
     assert_eq!(why.turn.unwrap().queues_ahead, 1);

@@ -3,9 +3,13 @@
 //!
 //! A limit or a quota that is set lower takes nothing back. So it is held to its new value from when the store has no
 //! more booked than that.
+//!
+//! A task that waits for jobs of its own lends its cpus, and these do not count for its queue. It takes them back whatever
+//! its queue holds. So a task that has lent its cpus once does not count here, for what else starts may have been booked
+//! before it took them back. `Engine::check` holds the books to the exact count.
 
 use crate::machine::{AttemptKey, Machine};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::engine::Write;
 use windlass_core::job::{JobSpec, StepSpec, TaskState};
@@ -41,9 +45,16 @@ pub(crate) struct Counted {
     limits: Most,
     /// In hundredths of a core.
     quotas: Most,
+    /// Tasks that have lent their cpus.
+    lenders: BTreeSet<TaskId>,
 }
 
 impl Counted {
+    /// A task waits for jobs of its own, and will be said to lend its cpus.
+    pub fn lends(&mut self, task: TaskId) {
+        self.lenders.insert(task);
+    }
+
     /// A write becomes durable.
     pub fn note(&mut self, write: &Write) {
         match write {
@@ -106,7 +117,8 @@ impl Counted {
         }
         let of_queue =
             |task: TaskId| self.specs.get(&task.job).is_some_and(|other| other.queue == spec.queue);
-        let held: u32 = running(machines).filter(|(key, _)| of_queue(key.0)).map(|(_, cpu)| cpu).sum();
+        let counts = |task: TaskId| of_queue(task) && !self.lenders.contains(&task);
+        let held: u32 = running(machines).filter(|(key, _)| counts(key.0)).map(|(_, cpu)| cpu).sum();
         match self.quotas.0.get(&spec.queue) {
             Some(most) if held > *most => {
                 Err(format!("{started} starts, and queue {} holds {held} of {most}", spec.queue))

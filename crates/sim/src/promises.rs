@@ -135,6 +135,7 @@ impl Promises {
     pub fn waits(&mut self, key: AttemptKey, waits: bool) {
         if waits {
             self.waiting.insert(key);
+            self.counted.lends(key.0);
         } else {
             self.waiting.remove(&key);
         }

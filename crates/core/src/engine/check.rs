@@ -1,8 +1,9 @@
 //! Rebuilds every index from the ground state and compares: for tests and the simulator.
 
 use super::Engine;
-use crate::ids::JobId;
+use crate::ids::{JobId, QueueId};
 use crate::ledger::check;
+use std::collections::BTreeMap;
 
 impl Engine {
     /// `Ok` if the state is consistent, else what is not. Walks everything: not for production.
@@ -14,16 +15,7 @@ impl Engine {
             None => ledger.step(key)?.enlisted,
         })?;
         self.places.check(&plan.workers)?;
-        for (id, queue) in plan.queues.with_ids() {
-            let is_of =
-                |job: JobId| ledger.jobs.get(&job).is_some_and(|job| plan.queues.whole(job.queue) == id);
-            let active = ledger.attempts.keys().filter(|task| is_of(task.job));
-            let places = self.places.held().filter(|(_, place)| plan.queues.whole(place.queue) == id);
-            let active = (active.count() + places.count()) as u32;
-            if active != queue.active {
-                return Err(format!("queue {}: counts {} active, has {active}", queue.name(), queue.active));
-            }
-        }
+        check_queues(self)?;
         self.residency.check(ledger, &plan.queues)
     }
 
@@ -75,5 +67,36 @@ impl Engine {
             ("steps", self.books.ledger.steps),
             ("signatures_with_steps", self.books.profiles.with_steps()),
         ]
+    }
+}
+
+/// Each queue, and each user's part of one, counts what its attempts and places hold, but for the cpus that are lent.
+fn check_queues(engine: &Engine) -> Result<(), String> {
+    let (ledger, queues) = (&engine.books.ledger, &engine.books.plan.queues);
+    let mut held: BTreeMap<QueueId, (u32, u64)> = BTreeMap::new();
+    let mut count = |part: QueueId, cpu: u32| {
+        let whole = Some(queues.whole(part)).filter(|whole| *whole != part);
+        for id in std::iter::once(part).chain(whole) {
+            let (active, booked) = held.entry(id).or_default();
+            *active += 1;
+            *booked += u64::from(cpu);
+        }
+    };
+    for (task, attempt) in &ledger.attempts {
+        if let Some(job) = ledger.jobs.get(&task.job) {
+            count(job.queue, attempt.counted_cpu());
+        }
+    }
+    engine.places.held().for_each(|(_, place)| count(place.queue, place.amounts.cpu));
+    for (id, queue) in queues.parts_with_ids() {
+        let (is, counted) = (held.remove(&id).unwrap_or_default(), (queue.active, queue.booked_cpu));
+        if is != counted {
+            let (name, user) = (queue.name(), queue.user());
+            return Err(format!("queue {name}, {user:?}: (tasks, cpu) are {is:?}, counted {counted:?}"));
+        }
+    }
+    match held.keys().next() {
+        Some(gone) => Err(format!("tasks of queue {}, which is not there", gone.0)),
+        None => Ok(()),
     }
 }

@@ -100,6 +100,8 @@ pub enum Reason {
         max: u32,
         /// What gets the next one that is given back, if that is not its own queue and user.
         first: Option<FirstForLimit>,
+        /// A task that holds some, and waits for this job. With it and others like it too few are left for this task.
+        waiting_holder: Option<TaskId>,
     },
     /// The memory of its signature is not known yet, and `running` tasks that are to show it run.
     Probing { running: u32 },

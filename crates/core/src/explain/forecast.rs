@@ -38,8 +38,10 @@ pub(super) fn forecast_range(engine: &Engine, goal: Goal) -> Option<(Time, Optio
 
 /// When the goal starts if tasks take these lengths, and whether other lengths are as likely.
 fn start_with(engine: &Engine, goal: Goal, length: Length) -> Option<(Time, bool)> {
+    let trial = Trial::of(engine, goal);
     let mut forecast = Forecast {
-        trial: Trial::of(engine, goal),
+        waiting_for_goal: trial.waiting_for_goal(),
+        trial,
         lengths: Lengths::new(length, engine.profiles()),
         ends: BTreeSet::new(),
         sent_ahead: BTreeSet::new(),
@@ -67,6 +69,8 @@ struct Forecast<'a> {
     sent_ahead: BTreeSet<(WorkerId, TaskId)>,
     /// Places whose ends are noted, or do not matter.
     places: BTreeSet<AllocId>,
+    /// Tasks that wait for the goal's job, and do not end before it.
+    waiting_for_goal: Vec<TaskId>,
 }
 
 /// What holds a part of a worker.
@@ -157,6 +161,9 @@ impl Forecast<'_> {
         for task in tasks {
             // What rides ends with its head.
             let Some(attempt) = engine.attempt(task).filter(|attempt| !attempt.rides) else { continue };
+            if self.waiting_for_goal.contains(&task) {
+                continue;
+            }
             if attempt.queued {
                 self.sent_ahead.insert((attempt.worker, task));
                 continue;

@@ -5,8 +5,9 @@ use super::explanation::{FirstForLimit, Reason};
 use super::gangs::{leader_of, too_little_room, unready_mates};
 use crate::class::Class;
 use crate::engine::Engine;
-use crate::ids::{ClassId, QueueId, StepKey};
+use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId};
 use crate::job::{Job, QueuedStep};
+use crate::ledger::lend;
 use crate::plan;
 use crate::plan::placement::{self, Ineligible};
 use crate::queues::{Ahead, Queue};
@@ -157,6 +158,13 @@ fn held_back(
     if let Some(quota_cpu) = over_quota(engine, job.queue, id) {
         return Some(Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu });
     }
+    let held = engine.licences().all_reached(whole).find_map(|(name, max, _)| {
+        let holder = waiting_holder(engine, job.id, name, max.checked_sub(whole.takes(name))?)?;
+        Some(Reason::Limit { name: name.to_owned(), max, first: None, waiting_holder: Some(holder) })
+    });
+    if held.is_some() {
+        return held;
+    }
     let (name, max, _) = engine.licences().reached(whole)?;
     let first = match known.limits.get(&(job.queue, id)) {
         Some(first) => first.clone(),
@@ -164,7 +172,18 @@ fn held_back(
         None => (max > 0).then(|| first_for_limit(engine, job.queue, (id, whole), name, known)).flatten(),
     };
     known.limits.insert((job.queue, id), first.clone());
-    Some(Reason::Limit { name: name.to_owned(), max, first })
+    Some(Reason::Limit { name: name.to_owned(), max, first, waiting_holder: None })
+}
+
+/// The nearest of the tasks that wait for a job and hold a limit, if these hold more of it than `spared`.
+fn waiting_holder(engine: &Engine, job: JobId, limit: &str, spared: u32) -> Option<TaskId> {
+    let ledger = engine.ledger();
+    let holds = |task: &TaskId| {
+        let spec = ledger.spec_of(ledger.key_of(*task));
+        spec.is_some_and(|spec| spec.limits.contains(limit))
+    };
+    let holders: Vec<TaskId> = lend::waiting_for(ledger, job).into_iter().filter(holds).collect();
+    holders.first().copied().filter(|_| holders.len() > spared as usize)
 }
 
 /// The first of the other queues, and of the other users of the queue, whose turn is before and that waits for this

@@ -49,7 +49,8 @@ fn ends_by_itself(reason: &Reason) -> bool {
     };
     match reason {
         Reason::Closed(why) => of_others(why),
-        Reason::Quota { .. } | Reason::Limit { .. } | Reason::MaxRunning(_) | Reason::Together { .. } => true,
+        Reason::Limit { waiting_holder, .. } => waiting_holder.is_none(),
+        Reason::Quota { .. } | Reason::MaxRunning(_) | Reason::Together { .. } => true,
         reason => reason.is_of_room(),
     }
 }

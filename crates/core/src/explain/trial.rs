@@ -8,6 +8,7 @@ use crate::engine::{
 };
 use crate::ids::{AllocId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{End, JobSpec, StepSpec, TaskResult};
+use crate::ledger::lend;
 use crate::licences::Limit;
 use crate::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use crate::plan::placement::{self, Ineligible};
@@ -295,7 +296,8 @@ impl Trial {
             }
         }
         let (name, user, priority) = (job.spec.name.clone(), job.spec.user.clone(), job.spec.priority);
-        let spec = JobSpec { name, queue, user, priority, steps: vec![step], ..JobSpec::default() };
+        let (parent, steps) = (job.spec.parent, vec![step]);
+        let spec = JobSpec { name, queue, user, priority, parent, steps, ..JobSpec::default() };
         self.answer = None;
         self.hear(self.engine.planner().now(), Event::Submit(Box::new(Submit::new(REQUEST, spec))));
         if let Some(Reply::Submitted { job, .. }) = self.answer {
@@ -361,11 +363,22 @@ impl Trial {
         }
     }
 
+    /// The tasks that wait until the job of the goal has ended.
+    pub(super) fn waiting_for_goal(&self) -> Vec<TaskId> {
+        match self.goal {
+            Goal::Task(task) => lend::waiting_for(self.engine.ledger(), task.job),
+            Goal::Place(_) => Vec::new(),
+        }
+    }
+
     /// Ends the task of a worker that is expected to end first, or frees a place there. False if it has neither.
     fn end_next_of(&mut self, worker: WorkerId) -> bool {
         let Some(known) = self.engine.workers().get(worker) else { return false };
         let runs = known.booked.running().iter().copied();
+        // What waits for the goal does not end before it.
+        let waiting = self.waiting_for_goal();
         let heads = runs.filter(|task| self.engine.attempt(*task).is_some_and(|attempt| !attempt.rides));
+        let heads = heads.filter(|task| !waiting.contains(task));
         let next =
             heads.min_by_key(|task| (self.engine.expected_end(*task).unwrap_or(Time(u64::MAX)), *task));
         let now = self.engine.planner().now();

@@ -219,13 +219,24 @@ fn say_waits(reason: &Reason) -> String {
         Reason::Quota { quota_cpu, booked_cpu } => {
             let (holds, quota) = (Cpus(*booked_cpu), Cpus((*quota_cpu).into()));
             let cpus = if *quota_cpu == 100 { "cpu" } else { "cpus" };
+            // Tasks that take their cpus back do not wait for it, and it may have been set lower.
+            if *booked_cpu > u64::from(*quota_cpu) {
+                return format!("its queue holds more than its quota, {holds} of {quota} {cpus}");
+            }
             format!("its queue holds {holds} of the {quota} {cpus} of its quota")
         }
         Reason::BackOff { name, times, .. } => {
             let row = if *times > 1 { format!(", {times} times in a row") } else { String::new() };
             format!("its step backs off: licence '{name}' was busy{row}")
         }
-        Reason::Limit { name, max, first } => say_limit(name, *max, first.as_ref()),
+        Reason::Limit { name, max, waiting_holder: Some(task), .. } => {
+            let of = if *max == 1 { "the one".to_owned() } else { format!("some of the {max}") };
+            format!(
+                "task {task} holds {of} of the limit '{name}', and waits for this job: neither goes on unless there \
+                 are more of the limit, or one of the two is run without it"
+            )
+        }
+        Reason::Limit { name, max, first, .. } => say_limit(name, *max, first.as_ref()),
         Reason::MaxRunning(RunningCap { max, is_of_job }) => {
             let run = match is_of_job {
                 true => counted(*max, "task of its job runs", "tasks of its job run"),

@@ -67,11 +67,17 @@ impl Attempt {
         if self.queued {
             return Resources::default();
         }
-        let mut held = self.request.clone();
-        if self.lent == Lent::Yes {
-            held.cpu = 0;
-        }
-        held
+        Resources { cpu: self.counted_cpu(), ..self.request.clone() }
+    }
+
+    /// Hundredths of a core that count for its queue, from its booking to its end.
+    pub(crate) fn counted_cpu(&self) -> u32 {
+        if self.waits() { 0 } else { self.request.cpu }
+    }
+
+    /// It waits for jobs that it submitted: its cpus are lent, and not asked back.
+    pub(crate) fn waits(&self) -> bool {
+        self.lent == Lent::Yes
     }
 }
 

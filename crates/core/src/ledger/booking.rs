@@ -161,7 +161,7 @@ fn book_one(
     if !rides {
         take_licences(books, key, id, 1);
     }
-    let held = HeldAmounts { request: &request, headroom_bytes, expected_ms: ms };
+    let held = HeldAmounts { request: &request, headroom_bytes, expected_ms: ms, rides };
     books.plan.take(booking, task, profile, &held);
     let (epoch, seq) =
         books.plan.workers.get(id).map_or_else(Default::default, |w| (w.record.epoch, w.link.seq + 1));

@@ -146,6 +146,7 @@ struct OnWorker {
     held: Resources,
     headroom: u64,
     lending: u32,
+    riding: u32,
     /// Hundredths of a core that are held again in the books and not yet granted by the worker.
     reclaiming: u32,
 }
@@ -163,6 +164,7 @@ fn check_workers(books: &Books) -> Result<(), String> {
             continue;
         }
         on.running.insert(*task);
+        on.riding += u32::from(attempt.rides);
         on.held.add(&attempt.held());
         on.headroom += attempt.headroom_bytes;
         if attempt.lent == Lent::Reclaiming {
@@ -208,6 +210,9 @@ fn check_booked(worker: &Worker, on: &OnWorker) -> Result<(), String> {
     }
     if on.lending != worker.booked.lending() {
         return Err(format!("{} tasks lend, counted {}", on.lending, worker.booked.lending()));
+    }
+    if on.riding != worker.booked.riding() {
+        return Err(format!("{} tasks ride, counted {}", on.riding, worker.booked.riding()));
     }
     let mut booked = on.held.clone();
     for amounts in worker.booked.places().values() {

@@ -194,6 +194,7 @@ fn meet_held(books: &mut Books, task: TaskId, phase: HeldPhase, out: &mut Outbox
             && attempt.queued
             && attempt.started.is_none()
             && attempt.lent == Lent::No
+            && !attempt.rides
         {
             attempt.headroom_bytes = 0;
             set_lent(books, task, Lent::Yes);

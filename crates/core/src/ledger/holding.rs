@@ -8,11 +8,16 @@ use crate::ids::{TaskId, WorkerId};
 use crate::outbox::{Fact, Outbox};
 use crate::time::Time;
 
-/// Sets whether an attempt's cpus are lent; returns the state before. Its worker counts the attempts that lend.
+/// Sets whether an attempt's cpus are lent; returns the state before. Its worker counts the attempts that lend, and its
+/// queue the cpus that are not lent.
 pub(super) fn set_lent(books: &mut Books, task: TaskId, lent: Lent) -> Lent {
     let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return Lent::No };
+    let counted = attempt.counted_cpu();
     let (was, worker) = (std::mem::replace(&mut attempt.lent, lent), attempt.worker);
     let (before, after) = (u32::from(was != Lent::No), u32::from(lent != Lent::No));
+    if let Some(job) = books.ledger.jobs.get(&task.job) {
+        books.plan.queues.recount(job.queue, counted, attempt.counted_cpu());
+    }
     if before != after {
         books.plan.workers.update(worker, |w| w.booked.count_lending(after, before));
     }
@@ -81,8 +86,10 @@ fn send_back(books: &mut Books, id: WorkerId, task: TaskId) {
     let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return };
     let (held, headroom_bytes, cpu) = (attempt.held(), attempt.headroom_bytes, attempt.request.cpu);
     attempt.queued = true;
+    let rides = u32::from(attempt.rides);
     books.plan.workers.update(id, |w| {
         w.booked.let_go(task, key, &held, headroom_bytes, cpu);
+        w.booked.count_riding(0, rides);
         w.booked.send_back(task, ms);
     });
     books.plan.request_round();
@@ -100,6 +107,7 @@ pub(super) fn drop_attempt(books: &mut Books, task: TaskId) -> Option<Attempt> {
             w.booked.leave_backlog(task, ms);
         } else {
             w.booked.let_go(task, key, &held, attempt.headroom_bytes, attempt.request.cpu);
+            w.booked.count_riding(0, u32::from(attempt.rides));
         }
     });
     if !attempt.rides {
@@ -130,9 +138,11 @@ fn start_queued(books: &mut Books, id: WorkerId, place: usize) {
     let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return };
     attempt.queued = false;
     let (held, headroom_bytes, cpu) = (attempt.held(), attempt.headroom_bytes, attempt.request.cpu);
+    let rides = u32::from(attempt.rides);
     let (key, ms) = (books.ledger.key_of(task), books.ledger.predicted_ms(task));
     books.plan.workers.update(id, |w| {
         w.booked.leave_backlog(task, ms);
         w.booked.hold(task, key, &held, headroom_bytes, cpu);
+        w.booked.count_riding(rides, 0);
     });
 }

@@ -2,22 +2,29 @@
 //! only when it has them again. So a worker is never booked beyond its cpus, and a run inside a task
 //! cannot block itself. Memory is not lent: the waiting process still holds it; what it was only expected to
 //! hold is given up. Where all tasks of a worker wait so, one more may start beside them whatever memory they hold.
+//!
+//! Lent cpus do not count for the quota of the task's queue. They count again as soon as they are asked back, and the
+//! task does not wait for its quota then: so a queue may be beyond its quota until other tasks of it have ended.
 
 use super::commands::{recall_backlog, send};
 use super::hello::Report;
 use super::holding::{make_room, mark_started, promote, set_lent};
 use super::lifecycle::answer_reclaims;
-use super::{Books, Lent};
-use crate::ids::{RequestId, TaskId};
+use super::{Attempt, Books, Ledger, Lent};
+use crate::ids::{JobId, RequestId, TaskId};
 use crate::outbox::{Outbox, Reply, WorkerCommand};
 
 /// A task begins to wait for jobs of its own: its cpus are free for others, and what its worker has in its backlog
 /// comes back.
 pub(crate) fn lend(books: &mut Books, task: TaskId, out: &mut Outbox) {
+    // One that rides has no cpus of its own: its process lends as the first of the tasks that it runs.
+    if books.ledger.attempts.get(&task).is_none_or(|attempt| attempt.rides) {
+        return;
+    }
     let request = books.ledger.request_of(task);
     // A task that lends runs, whether or not the report of its start arrived.
     mark_started(books, task, books.plan.now(), out);
-    if books.ledger.attempts.get(&task).is_none_or(|attempt| attempt.lent == Lent::Yes) {
+    if books.ledger.attempts.get(&task).is_none_or(Attempt::waits) {
         return;
     }
     // It waits for another job already while its cpus are asked back: they stay lent.
@@ -41,7 +48,7 @@ pub(crate) fn lend(books: &mut Books, task: TaskId, out: &mut Outbox) {
 pub(crate) fn reclaim(books: &mut Books, request: RequestId, task: TaskId, out: &mut Outbox) {
     let cpu = books.ledger.request_of(task).cpu;
     // Adopted, and its worker not heard from: only the worker knows whether it had lent.
-    let unheard = books.ledger.attempts.get(&task).is_some_and(|a| a.queued);
+    let unheard = books.ledger.attempts.get(&task).is_some_and(|a| a.queued && !a.rides);
     if unheard {
         mark_started(books, task, books.plan.now(), out);
     }
@@ -71,4 +78,19 @@ pub(crate) fn reclaimed(books: &mut Books, by: Report, out: &mut Outbox) {
         make_room(books, by.worker, by.task);
     }
     answer_reclaims(&mut books.ledger, by.task, out);
+}
+
+/// The tasks that wait for a job: the one that submitted it, the one that submitted the job of that task, and so on. None
+/// of them ends before the job does.
+pub(crate) fn waiting_for(ledger: &Ledger, mut job: JobId) -> Vec<TaskId> {
+    let mut waiting = Vec::new();
+    // A parent of a later job is not true. It could lead in a circle.
+    while let Some(parent) = ledger.jobs.get(&job).and_then(|known| known.spec.parent)
+        && parent.job < job
+        && ledger.attempts.get(&parent).is_some_and(Attempt::waits)
+    {
+        waiting.push(parent);
+        job = parent.job;
+    }
+    waiting
 }

@@ -56,7 +56,7 @@ pub(super) fn conclude(
     let step = &mut job.steps[number];
     step.leave(attempt.rides, attempt.chunk_end);
     job.active -= 1;
-    books.plan.queues.settle(job.queue, attempt.request.cpu);
+    books.plan.queues.settle(job.queue, attempt.counted_cpu());
     let Attempt { number: attempt_number, failures, losses, .. } = *attempt;
     let failed =
         busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted { .. });
@@ -196,7 +196,7 @@ pub(crate) fn forget(books: &mut Books, id: JobId) {
     for task in tasks {
         let attempt = drop_attempt(books, task);
         if let Some((job, attempt)) = books.ledger.jobs.get(&id).zip(attempt) {
-            books.plan.queues.settle(job.queue, attempt.request.cpu);
+            books.plan.queues.settle(job.queue, attempt.counted_cpu());
             books.ledger.forget_charge(task, &attempt);
         }
     }

@@ -1,6 +1,6 @@
 //! Tasks that start together, and tasks that share a process.
 
-use super::{Attempt, Ledger};
+use super::{Attempt, Ledger, Lent};
 use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
 use crate::job::{Gang, GangTask, Job, LeftToRun, TaskRow, TaskState};
@@ -214,7 +214,7 @@ impl Ledger {
         }
     }
 
-    /// A rider holds nothing of its worker, and is not sent ahead.
+    /// A rider holds nothing of its worker, and has nothing to lend.
     pub(crate) fn check_chunks(&self, job: &Job) -> Result<(), String> {
         let riding = self.attempts_of(job.id).filter(|(_, attempt)| attempt.rides).count() as u32;
         if riding != job.steps.iter().map(|step| step.riding).sum::<u32>() {
@@ -224,6 +224,9 @@ impl Ledger {
             let asks = &attempt.request;
             if attempt.rides && (asks.cpu, asks.memory, asks.gpus) != (0, 0, 0) {
                 return Err(format!("{task} rides with another and holds {asks:?}"));
+            }
+            if attempt.rides && attempt.lent != Lent::No {
+                return Err(format!("{task} rides with another and lends"));
             }
         }
         Ok(())

@@ -73,7 +73,7 @@ fn widen(books: &mut Books, wide: &WideTask, most: u32, out: &mut Outbox) -> u32
         return 0;
     }
     books.plan.workers.update(worker, |worker| worker.booked.widen(key, more));
-    books.plan.queues.widen(queue, more);
+    books.plan.queues.recount(queue, held, held + more);
     charge_more(books, task, queue, more);
     if let Some(Write::Book { amounts, .. }) = out.writes.get_mut(wide.write) {
         amounts.0 += more;

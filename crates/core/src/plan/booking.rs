@@ -26,4 +26,6 @@ pub struct HeldAmounts<'a> {
     pub headroom_bytes: u64,
     /// Milliseconds that it is expected to run; 0 is unknown.
     pub expected_ms: f64,
+    /// It runs in the process of another task, and holds nothing.
+    pub rides: bool,
 }

@@ -278,6 +278,7 @@ impl Planner {
             } else {
                 let step = booking.queued_step.step();
                 worker.booked.hold(task, step, held.request, held.headroom_bytes, held.request.cpu);
+                worker.booked.count_riding(u32::from(held.rides), 0);
             }
         });
         self.queues.hold(booking.queue, held.request.cpu);

@@ -353,10 +353,11 @@ impl Queues {
         by_user::user_holds(self, id);
     }
 
-    /// A booked task of the queue gets `cpu` more, in hundredths of a core.
-    pub fn widen(&mut self, id: QueueId, cpu: u32) {
+    /// An attempt of the queue holds `after` hundredths of a core from now on, in the place of `before`.
+    pub fn recount(&mut self, id: QueueId, before: u32, after: u32) {
         for id in self.with_whole(id) {
-            self.all[id.0 as usize].booked_cpu += u64::from(cpu);
+            let queue = &mut self.all[id.0 as usize];
+            queue.booked_cpu = (queue.booked_cpu + u64::from(after)).saturating_sub(before.into());
         }
     }
 
@@ -394,7 +395,7 @@ impl Queues {
         *mean = Some(mean.map_or(ms, |mean| mean + (ms - mean) / 8.0));
     }
 
-    /// An attempt of the queue ended.
+    /// An attempt of the queue ended, which held this many hundredths of a core.
     pub fn settle(&mut self, id: QueueId, cpu: u32) {
         by_user::user_settles(self, id);
         for id in self.with_whole(id) {

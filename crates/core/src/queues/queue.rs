@@ -32,7 +32,7 @@ pub struct Queue {
     pub(super) users: Option<Box<Users>>,
     /// Booked or running tasks.
     pub active: u32,
-    /// Hundredths of a core that these hold or will.
+    /// Hundredths of a core that these hold or will, without those that waiting tasks lend.
     pub booked_cpu: u64,
     /// Milliseconds that a task of the queue runs, as a mean over the last ones.
     pub mean_ms: Option<f64>,

@@ -14,6 +14,8 @@ pub struct Booked {
     backlog: VecDeque<TaskId>,
     backlog_ms: f64,
     lending: u32,
+    /// Of those that run, the tasks that another one's process runs. They hold nothing.
+    riding: u32,
     places: BTreeMap<AllocId, Resources>,
     /// By step, hundredths of a core.
     steps: BTreeMap<StepKey, u32>,
@@ -50,6 +52,11 @@ impl Booked {
         self.lending
     }
 
+    /// The number of attempts among [`Booked::running`] whose tasks run in the process of another task.
+    pub fn riding(&self) -> u32 {
+        self.riding
+    }
+
     /// Places of outside clients, with the amounts of each.
     pub fn places(&self) -> &BTreeMap<AllocId, Resources> {
         &self.places
@@ -70,9 +77,10 @@ impl Booked {
         !self.running.is_empty() || !self.backlog.is_empty()
     }
 
-    /// True if tasks run here, and each of them waits for jobs that it submitted.
+    /// True if processes of tasks run here, and each of them waits for jobs that it submitted. A process that runs several
+    /// tasks lends as the first of these.
     pub fn only_lends(&self) -> bool {
-        self.lending > 0 && self.lending as usize == self.running.len()
+        self.lending > 0 && (self.lending + self.riding) as usize == self.running.len()
     }
 
     /// A task of a step holds amounts from now on, and is predicted to hold more bytes. `cpu` counts for its step also
@@ -118,6 +126,11 @@ impl Booked {
     /// The number of tasks that lend grows by `more` and falls by `fewer`.
     pub fn count_lending(&mut self, more: u32, fewer: u32) {
         self.lending = self.lending + more - fewer;
+    }
+
+    /// The number of tasks that run here in the process of another one grows by `more` and falls by `fewer`.
+    pub fn count_riding(&mut self, more: u32, fewer: u32) {
+        self.riding = self.riding + more - fewer;
     }
 
     /// A task that is predicted to run for `ms` milliseconds waits here for room.

@@ -505,11 +505,11 @@ impl Work for Planning {
         self.placed += 1;
         // No proc of the snapshot has such a number.
         let task = TaskId { job: id, index: self.placed };
-        let held = HeldAmounts { request: &class.request, headroom_bytes: 0, expected_ms: 0.0 };
+        let held = HeldAmounts { request: &class.request, headroom_bytes: 0, expected_ms: 0.0, rides: false };
         self.plan.take(booking, task, id.0, &held);
         if extra > 0 {
             self.plan.workers.update(booking.worker, |worker| worker.booked.widen(step, extra));
-            self.plan.queues.widen(booking.queue, extra);
+            self.plan.queues.recount(booking.queue, 0, extra);
         }
         // Shares are of cores and time. Otherwise a show of long frames would get more than its part.
         let cost = cores as f64 * queued.layer.mean_s.unwrap_or(UNKNOWN_FRAME_S).max(1.0);
