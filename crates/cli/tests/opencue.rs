@@ -89,9 +89,13 @@ fn err(output: &Output) -> String {
 
 /// What `doctor opencue` finds.
 fn doctor(config: &Path) -> BTreeMap<String, (String, String)> {
+    support::findings(&doctor_with(config, &[]))
+}
+
+fn doctor_with(config: &Path, flags: &[&str]) -> Output {
     let mut doctor = Command::new(windlass());
-    doctor.args(["-o", "json", "doctor", "opencue", "--config"]).arg(config);
-    support::findings(&doctor.output().unwrap())
+    doctor.args(["-o", "json", "doctor", "opencue", "--config"]).arg(config).args(flags);
+    doctor.output().unwrap()
 }
 
 #[test]
@@ -111,6 +115,12 @@ fn tags_are_given_with_commas_and_unknown_names_are_told() {
     assert!(told.contains("a host with the tag desktop") && !told.contains("film/beauty"), "{told}");
     let found = doctor(&config);
     assert!(found["names"].1.contains("a host with the tag broken"), "{found:?}");
+    let found = support::findings(&doctor_with(&config, &["--alloc-tags=nowhere:far", "-t", "desktop"]));
+    for name in ["the show nowhere", "an allocation with the tag far", "a host with the tag desktop"] {
+        assert!(found["names"].1.contains(name), "{found:?}");
+    }
+    let refused = doctor_with(&config, &["--dry-run"]);
+    assert!(err(&refused).contains("unexpected argument '--dry-run'"), "{}", err(&refused));
     // What is logged is set as the stock scheduler takes it.
     let quiet = gateway(&config).arg("--dry-run").env("RUST_LOG", "scheduler=error").output().unwrap();
     assert!(!err(&quiet).contains("the settings name"), "{}", err(&quiet));

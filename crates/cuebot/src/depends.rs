@@ -6,7 +6,7 @@
 
 use crate::frames;
 use crate::generated::depend::DependType;
-use crate::locks::lock_jobs;
+use crate::locks::{lock_jobs, try_lock_jobs};
 use crate::spec::{DependEnd, DependSpec};
 use crate::trouble::CallError;
 use deadpool_postgres::Transaction;
@@ -35,7 +35,16 @@ pub(crate) async fn satisfy(tx: &Transaction<'_>, done: Done<'_>) -> Result<u64,
             ("pk_frame_depend_on IS NULL AND pk_layer_depend_on IS NULL AND pk_job_depend_on = $1", id)
         }
     };
-    close(tx, &format!("NOT b_composite AND {which}"), &[&id]).await
+    let which = format!("NOT b_composite AND {which}");
+    // The end of a frame does not lock the jobs that wait for a whole layer or job of which many frames are open when
+    // it comes. Others may have ended most of them while it waited for the lock of its own job.
+    if matches!(done, Done::Layer(_) | Done::Job(_)) {
+        let jobs = format!("SELECT pk_job_depend_er FROM depend WHERE b_active AND {which}");
+        if !try_lock_jobs(tx, &jobs, &[&id]).await? {
+            return Err(CallError::Crossed);
+        }
+    }
+    close(tx, &which, &[&id]).await
 }
 
 /// Closes the dependencies that `which` picks, and counts their frames down. `which` is part of the statement and never

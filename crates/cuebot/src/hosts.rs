@@ -1,5 +1,7 @@
 //! What Cuebot asks of hosts, once the tables have it.
 
+use std::collections::BTreeMap;
+
 /// A run of a frame: RQD knows it by both keys.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FrameRun {
@@ -52,4 +54,9 @@ pub trait HostCalls: Send + Sync {
     /// Asks a host which of these runs it has, because it started, or because its reports leave them out. The frames of
     /// the others wait again. A host that gives no answer is asked again after its next report.
     fn ask_about(&self, host: String, runs: Vec<FrameRun>);
+
+    /// Asks hosts by their names which of these runs they have, because their ends may have been told while nobody was
+    /// there to hear them. The frames of the others wait again, but not those of a host that tells an end until it is
+    /// heard.
+    fn ask_all(&self, hosts: BTreeMap<String, Vec<FrameRun>>);
 }

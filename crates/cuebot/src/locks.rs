@@ -25,6 +25,8 @@
 //!   is this one.
 //! - A report of a host locks the host's row before all others, and after that only procs and frames that are free
 //!   (`SKIP LOCKED`). It never waits while it holds a row.
+//! - A transaction that finds only late that it changes a further job takes the lock of that job where it is free, and
+//!   begins again where it is not.
 //! - A statement on one row, in a transaction of its own, needs nothing of this.
 
 use tokio_postgres::types::ToSql;
@@ -52,13 +54,29 @@ pub async fn lock_jobs(
     Ok(())
 }
 
+/// Locks further jobs late in a transaction, those that are free or that it has. False where another transaction has
+/// one: to wait for it now would be out of order.
+pub(crate) async fn try_lock_jobs(
+    tx: &Transaction<'_>,
+    jobs: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<bool, Error> {
+    let parts = parts(jobs);
+    let statement =
+        format!("SELECT coalesce(bool_and(pg_try_advisory_xact_lock({JOBS}, part)), true) FROM {parts}");
+    Ok(tx.query_one(&statement, values).await?.get(0))
+}
+
 /// The statement that locks the jobs of a query.
 pub(crate) fn statement(jobs: &str) -> String {
+    format!("SELECT pg_advisory_xact_lock({JOBS}, part) FROM {}", parts(jobs))
+}
+
+/// The locks of the jobs of a query, in their order.
+fn parts(jobs: &str) -> String {
     let last = PARTS - 1;
     format!(
-        "SELECT pg_advisory_xact_lock({JOBS}, part) FROM (
-             SELECT DISTINCT hashtext(job) & {last} AS part FROM ({jobs}) AS named (job)
-              WHERE job IS NOT NULL ORDER BY 1
-         ) AS parts"
+        "(SELECT DISTINCT hashtext(job) & {last} AS part FROM ({jobs}) AS named (job)
+           WHERE job IS NOT NULL ORDER BY 1) AS parts"
     )
 }

@@ -19,7 +19,7 @@ use std::time::Instant;
 pub use complete::Completion;
 pub(crate) use complete::{OPEN_FRAMES, complete, finish_job, stop};
 pub use host::SYSTEM_KIB as HOST_SYSTEM_KIB;
-pub(crate) use host::{clear, write_tags};
+pub(crate) use host::{YOUNG_S, clear, write_tags};
 
 const HOST_OF: &str = "SELECT h.str_name::text FROM proc p JOIN host h USING (pk_host) WHERE p.pk_proc = $1";
 

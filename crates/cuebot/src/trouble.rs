@@ -28,6 +28,9 @@ pub enum CallError {
     Range(#[from] RangeError),
     #[error("the database failed; the client may try again")]
     Database(#[from] tokio_postgres::Error),
+    /// The transaction must begin again, and lock these jobs before all else.
+    #[error("another call changes jobs that wait for these frames; the client may try again")]
+    Crossed,
     #[error("no connection to the database came free; the client may try again")]
     Pool(#[from] deadpool_postgres::PoolError),
 }
@@ -42,15 +45,19 @@ impl CallError {
         if rows == 0 { Err(CallError::Missing { what, name: name.to_owned() }) } else { Ok(()) }
     }
 
-    /// [`is_conflict`], of the database's error.
+    /// True where the same transaction may succeed when it runs again.
     pub(crate) fn is_conflict(&self) -> bool {
-        matches!(self, CallError::Database(error) if is_conflict(error))
+        match self {
+            CallError::Database(error) => is_conflict(error),
+            CallError::Crossed => true,
+            _ => false,
+        }
     }
 
     /// True where the database may take the same later: it is away or overloaded, or it ended the transaction.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            CallError::Pool(_) => true,
+            CallError::Pool(_) | CallError::Crossed => true,
             CallError::Database(error) => {
                 // Without a code it is the connection that failed.
                 error.code().is_none_or(|code| PASSING.iter().any(|class| code.code().starts_with(class)))
@@ -76,7 +83,7 @@ impl CallError {
             }
             CallError::Exists { .. } => Code::AlreadyExists,
             CallError::Unserved(_) => Code::Unimplemented,
-            CallError::Database(_) | CallError::Pool(_) => Code::Unavailable,
+            CallError::Database(_) | CallError::Pool(_) | CallError::Crossed => Code::Unavailable,
         };
         Status::new(code, self.to_string())
     }

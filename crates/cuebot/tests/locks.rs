@@ -134,3 +134,55 @@ async fn a_report_of_a_host_waits_for_no_frame_and_no_proc() {
     assert_eq!(farm.value(used).await, "1000 1000, 1000 1000");
     farm.audit().await;
 }
+
+/// Transactions that wait for the lock of the job `K`.
+const WAITING_FOR_K: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+    AND objid = (hashtext('K') & 4095)::oid
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+/// While the end waits for its own job, a client eats all other frames of the layer.
+#[tokio::test]
+async fn the_last_end_of_a_layer_waits_for_a_job_that_waits_for_it_before_it_takes_a_row() {
+    let Some(farm) = farm().await else { return };
+    farm.job(&[("a", 80)], 3).await;
+    farm.run(
+        "INSERT INTO job (pk_job, pk_folder, pk_show, pk_facility, pk_dept, str_name, str_visible_name, str_shot,
+                str_user, str_state, int_uid)
+         VALUES ('K', 'FOLDER', 'SHOW', 'FAC', 'DEPT', 'k', 'k', 's', 'u', 'PENDING', 1000);
+         INSERT INTO layer (pk_layer, pk_job, str_name, str_cmd, str_range, str_type, int_mem_min)
+         VALUES ('b', 'K', 'b', 'true', '1', 'Render', 262144);
+         INSERT INTO frame (pk_frame, pk_layer, pk_job, str_name, str_state, int_number, int_layer_order,
+                int_depend_count) VALUES ('b-1', 'b', 'K', '0001-b', 'DEPEND', 1, 1, 1);
+         UPDATE layer_stat SET int_depend_count = 1, int_total_count = 1 WHERE pk_layer = 'b';
+         UPDATE job_stat SET int_depend_count = 1 WHERE pk_job = 'K';
+         INSERT INTO depend (pk_depend, pk_job_depend_on, pk_layer_depend_on, pk_job_depend_er, pk_layer_depend_er,
+                str_type, str_signature) VALUES ('d', 'J', 'a', 'K', 'b', 'LAYER_ON_LAYER', 'd')",
+    )
+    .await;
+    farm.host("h1").await;
+    let rqd = Host::connect(&farm).await;
+    farm.book("a-1", "h1", "a-1").await;
+    let (mut of_j, mut of_k) = (farm.pool.get().await.unwrap(), farm.pool.get().await.unwrap());
+    let (of_j, of_k) = (of_j.transaction().await.unwrap(), of_k.transaction().await.unwrap());
+    lock_jobs(&of_j, "SELECT 'J'::text", &[]).await.unwrap();
+    lock_jobs(&of_k, "SELECT 'K'::text", &[]).await.unwrap();
+    let end = tokio::spawn(async move { rqd.ended("a-1", "a-1", 0).await });
+    until_one_waits(&farm).await;
+    let eat = "UPDATE frame SET str_state = 'EATEN' WHERE pk_layer = 'a' AND pk_frame <> 'a-1'";
+    of_j.execute(eat, &[]).await.unwrap();
+    of_j.commit().await.unwrap();
+    let began = Instant::now();
+    while farm.value(WAITING_FOR_K).await != "1" {
+        assert!(began.elapsed() < WAIT_TIME && !end.is_finished(), "the end does not wait for the job K");
+        tokio::task::yield_now().await;
+    }
+    let rows = "SELECT FROM frame, layer_stat, job_stat, depend, proc, host FOR UPDATE NOWAIT";
+    of_k.execute(rows, &[]).await.unwrap();
+    of_k.commit().await.unwrap();
+    end.await.unwrap();
+    assert_eq!(
+        (farm.state("a-1").await.as_str(), farm.state("b-1").await.as_str()),
+        ("SUCCEEDED", "WAITING")
+    );
+    farm.audit().await;
+}

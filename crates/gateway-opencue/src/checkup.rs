@@ -82,8 +82,8 @@ pub async fn checkup(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Err
     let unknown = unknown_names(client, scope).await?;
     if !unknown.is_empty() {
         let detail = format!("the settings name {}, which the database does not have", unknown.join(", "));
-        let advice = "correct 'alloc_tags', 'manual_tags', 'ignore_tags', 'facility' and 'windlass.shows', or \
-                      make what they name";
+        let advice = "correct 'alloc_tags', 'manual_tags', 'ignore_tags', 'facility' and 'windlass.shows', or their \
+                      flags, or make what they name";
         found.push(note("names", detail, advice));
     }
     found.extend(hosts(client, scope).await?);

@@ -22,6 +22,9 @@ use windlass_server::{TokenDoor, TokenDoorError, serve_port};
 const LEAVE_TIME: Duration = Duration::from_secs(15);
 /// The time between looks for hosts that fell silent.
 const UPKEEP_TIME: Duration = Duration::from_secs(10);
+/// Rounds of upkeep in which hosts are asked what they run. RQD that got no connection tries again only after a pause,
+/// and frames that end until then are lost, too: the second round finds them.
+const ASKS_AT_START: u32 = 2;
 
 /// An error with which the gateway does not start, or ends.
 #[allow(missing_docs, reason = "the messages say what went wrong")]
@@ -238,9 +241,16 @@ pub async fn check_database(config: &Config, dialer: &Dialer) -> Result<Vec<Find
     checkup(&client, &config.instance.scope).await.map_err(|error| failed(told(&error)))
 }
 
-/// Does Cuebot's upkeep from time to time, until it is dropped.
+/// Does Cuebot's upkeep from time to time, until it is dropped. In its first rounds it asks hosts what they run.
 async fn upkeep(cuebot: Arc<Cuebot>) -> std::io::Result<()> {
+    let mut asks = ASKS_AT_START;
     loop {
+        if asks > 0 {
+            asks -= 1;
+            if let Err(error) = cuebot.ask_hosts().await {
+                tracing::warn!("hosts are not asked what they run: {error}");
+            }
+        }
         tokio::time::sleep(UPKEEP_TIME).await;
         if !cuebot.has_heard_hosts(Instant::now()) {
             continue;

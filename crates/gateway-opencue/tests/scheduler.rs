@@ -346,11 +346,29 @@ async fn an_instance_books_by_the_tags_that_it_is_given_and_by_no_others() {
         assert_eq!(urgent, of_urgent.to_string(), "{lines}");
         farm.audit();
         if of_urgent == frames && frames > 0 {
-            let layers = instance.why("j0", None).await.unwrap();
-            let reasons = layers[0].reasons.join("\n");
+            let reasons = reasons(&instance).await;
             assert!(reasons.contains("books by none of the layer's tags"), "{lines}: {reasons}");
         }
     }
+}
+
+/// What the first job waits for.
+async fn reasons(instance: &Instance) -> String {
+    instance.why("j0", None).await.unwrap()[0].reasons.join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_names_a_show_that_no_listed_allocation_is_of() {
+    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+    for listed in ["{show: o, tag: general}", "{show: s, tag: priority}"] {
+        let told = reasons(&farm.instance(&format!("scheduler: {{alloc_tags: [{listed}]}}"))).await;
+        assert!(
+            told.contains("books the show s on none of its allocations: 'alloc_tags'"),
+            "{listed}: {told}"
+        );
+    }
+    let told = reasons(&farm.instance("scheduler: {alloc_tags: [{show: s, tag: general}]}")).await;
+    assert!(told.contains("60 of its frames fit now"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

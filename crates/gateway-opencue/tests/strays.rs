@@ -203,6 +203,45 @@ async fn a_host_is_asked_about_a_frame_that_two_reports_in_a_row_leave_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_a_start_hosts_are_asked_at_once_and_need_no_report() {
+    let rqd = Rqd::start(Mood::Takes).await;
+    let Some((farm, hosts)) = farm_of(&rqd, 4).await else { return };
+    for (frame, host, proc_id) in [("a-1", H1, "p1"), ("a-2", H1, "p2"), ("a-3", H2, "p3")] {
+        farm.book(frame, host, proc_id).await;
+    }
+    launched_long_ago(&farm).await;
+    // The launch of the fourth one is under way. The ends of the second and the third one came while no gateway ran.
+    farm.book("a-4", H2, "p4").await;
+    rqd.begin("a-1", "p1");
+    farm.cuebot.ask_hosts().await.unwrap();
+    until("the frames whose ends were lost wait again", async || {
+        farm.state("a-2").await == "WAITING" && farm.state("a-3").await == "WAITING"
+    })
+    .await;
+    let others = (farm.state("a-1").await, farm.state("a-4").await);
+    assert_eq!((others.0.as_str(), others.1.as_str()), ("RUNNING", "RUNNING"));
+    let spent = "SELECT string_agg(DISTINCT int_exit_status || ' ' || int_retries, ', ') FROM frame
+        WHERE pk_frame IN ('a-2', 'a-3')";
+    assert_eq!(farm.value(spent).await, "299 0");
+    hosts.status(host(H1), vec![run("a-1", "p1")]).await.unwrap();
+    farm.audit().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_a_host_keeps_until_it_is_heard_counts_after_a_start() {
+    let rqd = Rqd::start(Mood::SaysUnknown).await;
+    let Some((farm, hosts)) = farm_of(&rqd, 1).await else { return };
+    farm.book("a-1", H1, "p1").await;
+    launched_long_ago(&farm).await;
+    farm.cuebot.ask_hosts().await.unwrap();
+    until("the host says what it knows of the frame", async || rqd.killed() == ["a-1"]).await;
+    hosts.try_ended(H1, ("a-1", "p1"), 0).await.unwrap();
+    assert_eq!(farm.state("a-1").await, "SUCCEEDED");
+    assert_eq!(rqd.killed(), ["a-1"], "it was not taken back");
+    farm.audit().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_frame_that_a_client_killed_is_killed_again_while_its_host_reports_it() {
     let rqd = Rqd::start(Mood::Takes).await;
     let Some((farm, hosts)) = farm_of(&rqd, 1).await else { return };

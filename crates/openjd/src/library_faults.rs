@@ -4,6 +4,8 @@
 //! - The elements of a list of whole numbers may be references to parameters. The library gets zeros first, and the
 //!   values of the references when these are known.
 //! - The name of a step may contain `{{`, which refers to nothing there. The library gets other characters.
+//! - A number that a FLOAT parameter has in the template is spelt as the model in Python spells it. The library spells
+//!   `3` as `3.0`, and `3.0` as `3` where it is a default.
 //! - A parameter with the control of a file and without an object type is a file. The library takes it for a directory.
 
 use crate::locate::Key;
@@ -26,17 +28,23 @@ pub struct ReferringNumber {
 pub fn put_right(document: &mut Value) -> Vec<ReferringNumber> {
     for definition in elements(document.get_mut("parameterDefinitions")) {
         name_object_type(definition);
+        if definition["type"] == "FLOAT" {
+            definition.get_mut("default").into_iter().for_each(spell);
+        }
     }
     let mut numbers = Vec::new();
     for (n, step) in elements(document.get_mut("steps")).enumerate() {
         hide(step.get_mut("name"));
         elements(step.get_mut("dependencies")).for_each(|on| hide(on.get_mut("dependsOn")));
         for (m, definition) in elements(definitions(step)).enumerate() {
-            if !matches!(definition["type"].as_str(), Some("INT" | "CHUNK[INT]")) {
-                continue;
-            }
+            let (is_whole, is_float) = match definition["type"].as_str() {
+                Some("INT" | "CHUNK[INT]") => (true, false),
+                kind => (false, kind == Some("FLOAT")),
+            };
             for (i, element) in elements(definition.get_mut("range")).enumerate() {
-                if let Some(text) = element.as_str().filter(|text| text.contains("{{")) {
+                if is_float {
+                    spell(element);
+                } else if is_whole && let Some(text) = element.as_str().filter(|text| text.contains("{{")) {
                     numbers.push(ReferringNumber { place: (n, m, i), text: text.to_owned() });
                     *element = Value::from(0);
                 }
@@ -118,6 +126,28 @@ fn hide(name: Option<&mut Value>) {
     if let Some(Value::String(name)) = name {
         *name = name.replace("{{", HIDDEN);
     }
+}
+
+/// Makes a number a text, which the library keeps as it is.
+fn spell(value: &mut Value) {
+    let Value::Number(number) = value else { return };
+    let text = match number.as_f64() {
+        Some(float) if number.is_f64() => float_text(float),
+        _ => number.to_string(),
+    };
+    *value = Value::String(text);
+}
+
+/// A number as Python's `Decimal` spells it: `3.0`, `0.000001`, `1E-7`, `1.5E+16`.
+fn float_text(float: f64) -> String {
+    let text = format!("{float:e}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len() as i32);
+    if (-6..16).contains(&exponent) {
+        return if float.fract() == 0.0 { format!("{float:.1}") } else { float.to_string() };
+    }
+    if exponent > 0 && decimals >= exponent { float.to_string() } else { format!("{digits}E{exponent:+}") }
 }
 
 fn name_object_type(definition: &mut Value) {

@@ -75,6 +75,47 @@ fn a_parameter_in_chunks_varies_fastest() {
     assert_eq!(second.map(|(_, value)| value).as_deref(), Some("2"), "the second task has the second frame");
 }
 
+/// The model in Python makes these texts of these numbers (openjd-model 0.13.0).
+const SPELT: [(&str, &str); 14] = [
+    ("3", "3"),
+    ("3.0", "3.0"),
+    ("1.50", "1.5"),
+    ("-2", "-2"),
+    ("0.1", "0.1"),
+    ("0.0001", "0.0001"),
+    ("0.000001", "0.000001"),
+    ("0.0000001", "1E-7"),
+    ("1.5e-10", "1.5E-10"),
+    ("1.0e+15", "1000000000000000.0"),
+    ("1.0e+20", "1E+20"),
+    ("12345678901234568.0", "12345678901234568"),
+    ("123456789012345680000.0", "1.2345678901234568E+20"),
+    ("100000000000000000", "100000000000000000"),
+];
+
+#[test]
+fn numbers_of_float_parameters_are_spelt_as_the_model_in_python_spells_them() {
+    let floats = |range: &str| {
+        let step = step_of(&format!(
+            "  parameterSpace: {{taskParameterDefinitions: [{{name: F, type: FLOAT, range: [{range}]}}]}}\n"
+        ));
+        let Some(Param::Space(space)) = step.param else { panic!() };
+        let Values::List(values) = space.params[0].values.clone() else { panic!() };
+        values
+    };
+    for (written, expected) in SPELT {
+        assert_eq!(floats(written), [expected], "{written}");
+        let text = with_step("").replace("Task.Param.F", "Param.X").replace(
+            "name: T",
+            &format!("name: T\nparameterDefinitions: [{{name: X, type: FLOAT, default: {written}}}]"),
+        );
+        let step = submit(&text, &[]).unwrap().steps.remove(0);
+        assert_eq!(step.command, ["run", expected], "{written} as a default");
+    }
+    // What the author or the user wrote as a text is kept.
+    assert_eq!(floats("'3', '2.50', '1e-7'"), ["3", "2.50", "1e-7"]);
+}
+
 #[test]
 fn a_template_becomes_a_submission() {
     let text = r#"

@@ -10,7 +10,7 @@ mod worker;
 
 use crate::client::connect::connect_running;
 use crate::client::context::Context;
-use crate::commands::gateway::{OpencueArgs, SccacheArgs};
+use crate::commands::gateway::{OpencueFarmArgs, SccacheArgs};
 use crate::node::paths::Paths;
 use crate::node::remote::StartArgs;
 use crate::node::serve::ServeOptions;
@@ -38,8 +38,9 @@ enum Role {
     Server(Box<ServeOptions>),
     /// Diagnose this machine as a scheduler of sccache; takes the flags of 'gateway sccache'
     Sccache(Box<SccacheArgs>),
-    /// Diagnose an OpenCue farm: its database and its Windlass server; takes the flags of 'gateway opencue'
-    Opencue(Box<OpencueArgs>),
+    /// Diagnose an OpenCue farm: its database and its Windlass server; takes the flags of 'gateway
+    /// opencue' that say which part of the farm is scheduled
+    Opencue(Box<OpencueFarmArgs>),
     /// Diagnose this machine as a client of Nix whose build hook is 'windlass nix-hook'
     Nix,
 }

@@ -33,15 +33,25 @@ pub enum GatewayCommand {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "A second one with the same file takes over at once when the first dies.")]
 pub struct OpencueArgs {
-    /// The stock scheduler's settings, as they are: scheduler.yaml
-    #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
+    #[command(flatten)]
+    farm: OpencueFarmArgs,
     /// Print what would be booked now, and book nothing
     #[arg(long)]
     dry_run: bool,
     /// Print what frames of a job wait for, of one layer or frame if it is named, and end
     #[arg(long, value_name = "JOB[/LAYER|FRAME]", conflicts_with = "dry_run")]
     why: Option<String>,
+    /// Install triggers in the database that tell of work, and end
+    #[arg(long)]
+    install_wake: bool,
+}
+
+/// Flags that name a farm of OpenCue and the part of it that is scheduled.
+#[derive(Args, Clone, Debug)]
+pub struct OpencueFarmArgs {
+    /// The stock scheduler's settings, as they are: scheduler.yaml
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
     /// Only hosts of this facility
     #[arg(short, long, value_name = "NAME")]
     facility: Option<String>,
@@ -57,9 +67,6 @@ pub struct OpencueArgs {
     /// Book by these tags, besides those of --alloc-tags, and by no others; several with commas or blanks
     #[arg(short = 't', long, alias = "manual_tags", value_name = "TAG", num_args = 1.., value_delimiter = ',')]
     manual_tags: Vec<String>,
-    /// Install triggers in the database that tell of work, and end
-    #[arg(long)]
-    install_wake: bool,
 }
 
 /// Flags of `gateway sccache`.
@@ -124,10 +131,23 @@ pub async fn command(command: GatewayCommand) -> Result<(), CliError> {
 impl OpencueArgs {
     /// The config file, with the flags that go before it.
     fn settle(&self) -> anyhow::Result<opencue::Config> {
-        let path = self.config.display();
-        let text = std::fs::read_to_string(&self.config).with_context(|| format!("{path} cannot be read"))?;
-        let mut config =
-            opencue::Config::parse(&text).with_context(|| format!("{path} cannot be followed"))?;
+        let path = self.farm.config.display();
+        let text =
+            std::fs::read_to_string(&self.farm.config).with_context(|| format!("{path} cannot be read"))?;
+        let mut config = self.farm.parse(&text).with_context(|| format!("{path} cannot be followed"))?;
+        if self.dry_run || self.install_wake || self.why.is_some() {
+            // A gateway of the same file may be running on this machine, and have its addresses.
+            (config.cuebot, config.metrics) = (None, None);
+            (config.workers, config.board) = (None, None);
+        }
+        Ok(config)
+    }
+}
+
+impl OpencueFarmArgs {
+    /// The settings of the file's text, with the flags, which go before it.
+    pub fn parse(&self, text: &str) -> Result<opencue::Config, opencue::ConfigError> {
+        let mut config = opencue::Config::parse(text)?;
         let scope = &mut config.instance.scope;
         scope.facility = self.facility.clone().or(scope.facility.take());
         let replace = |setting: &mut Vec<String>, flags: &[String]| {
@@ -139,11 +159,6 @@ impl OpencueArgs {
         replace(&mut scope.manual_tags, &self.manual_tags);
         if !self.alloc_tags.is_empty() {
             scope.alloc_tags = self.alloc_tags.clone();
-        }
-        if self.dry_run || self.install_wake || self.why.is_some() {
-            // A gateway of the same file may be running on this machine, and have its addresses.
-            (config.cuebot, config.metrics) = (None, None);
-            (config.workers, config.board) = (None, None);
         }
         Ok(config)
     }
@@ -161,11 +176,13 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     memory::give_back_large_blocks();
     // As in the stock scheduler, the variable goes before the file.
     let of_environment = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    // In the variable a word alone may also be the name of a part.
+    let of_environment = of_environment.map(|text| opencue::log_setting(&text).unwrap_or(text));
     let filter = of_environment.as_ref().or(config.log.as_ref()).map(|setting| filter_of_opencue(setting));
     let log_level = start_logging(filter.as_deref());
     tokio::spawn(log_level.obey_signals()?);
     if !config.unused.is_empty() {
-        let path = args.config.display();
+        let path = args.farm.config.display();
         message!("{path}: these keys change nothing here: {}", config.unused.join(", "));
     }
     let database = format!("{:?}", config.database);
@@ -243,14 +260,14 @@ mod tests {
         args: OpencueArgs,
     }
 
-    fn parse(flags: &[&str]) -> Result<OpencueArgs, clap::Error> {
+    fn parse(flags: &[&str]) -> Result<OpencueFarmArgs, clap::Error> {
         let line = ["opencue", "--config", "scheduler.yaml"].iter().chain(flags);
-        Ok(OpencueLine::try_parse_from(line)?.args)
+        Ok(OpencueLine::try_parse_from(line)?.args.farm)
     }
 
     #[test]
     fn tags_are_given_as_the_stock_scheduler_takes_them() {
-        let pairs = |args: &OpencueArgs| -> Vec<String> {
+        let pairs = |args: &OpencueFarmArgs| -> Vec<String> {
             args.alloc_tags.iter().map(|(show, tag)| format!("{show}/{tag}")).collect()
         };
         for flags in [

@@ -700,6 +700,6 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 24] = [
         ],
     ),
     ("server", &["calls", "cuebot", "report", "routes"]),
-    ("upkeep", &["cuebot", "report", "trouble", "verdict"]),
+    ("upkeep", &["cuebot", "hosts", "report", "trouble", "verdict"]),
     ("lib", &[]),
 ];

@@ -19,8 +19,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Memory by which a layer's request grows after a failure, where no service says it, in KiB.
 const INCREASE_KIB: i64 = 2 << 20;
 
-/// Open frames of a layer or a job at which each end of a frame may be the last one. More frames than that do not end
-/// between the look at the counts and the lock.
+/// Open frames of a layer or a job at which each end of a frame may be the last one. Where more frames than that end
+/// between the look at the counts and the lock, as when a client eats a layer, the transaction begins again
+/// ([`depends::satisfy`]).
 const FEW_FRAMES: i64 = 64;
 
 /// Frames that are not done, by the counts of a layer or a job.

@@ -20,7 +20,7 @@ const TAGS_MAX: usize = 200;
 /// Memory that no frame gets, in KiB: the system of the host keeps it, as in OpenCue.
 pub const SYSTEM_KIB: i64 = 512 << 10;
 /// Age in seconds before which a proc may belong to a launch that is under way.
-const YOUNG_S: f64 = 15.0;
+pub(crate) const YOUNG_S: f64 = 15.0;
 /// The operating system of hosts that report none.
 const OS: &str = "rhel40";
 

@@ -7,6 +7,7 @@ pub mod host;
 use crate::postgres::{self, Cluster};
 use deadpool_postgres::{Manager, Pool};
 use prost::Message;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
@@ -46,6 +47,8 @@ impl HostCalls for Unreached {
     fn end_strays(&self, _host: String, _strays: Vec<FrameRun>) {}
 
     fn ask_about(&self, _host: String, _runs: Vec<FrameRun>) {}
+
+    fn ask_all(&self, _hosts: BTreeMap<String, Vec<FrameRun>>) {}
 }
 
 /// A new farm. `None`, with a line that says so, where PostgreSQL is missing.

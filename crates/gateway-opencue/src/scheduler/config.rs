@@ -4,6 +4,7 @@ mod error;
 mod values;
 
 pub use error::{CONFIG_BYTES_MAX, ConfigError};
+pub use values::log_setting;
 
 use super::amounts::AmountRules;
 use super::command::MemoryFactors;
@@ -192,7 +193,7 @@ impl Config {
             instance: instance(&mut values)?,
             cuebot: cuebot(&mut values)?,
             metrics: metrics(&mut values)?,
-            log: values.text("logging.level")?,
+            log: values.log_setting("logging.level")?,
             workers: workers(&mut values)?,
             board: board(&mut values)?,
             unused: Vec::new(),

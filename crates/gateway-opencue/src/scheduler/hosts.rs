@@ -122,29 +122,36 @@ impl Hosts {
         self.call::<_, Empty>(&launch.host, LAUNCH, ask).await.map(|_| ())
     }
 
-    /// Tells a host to end a frame, in its proc. RQD answers the same if it does not run.
+    /// Tells a host to end a frame, in its proc. False where RQD answers that it does not run the frame: the RQD in
+    /// Rust says so, and the one in Python answers the same in both cases.
     ///
     /// # Errors
     ///
     /// The call did not reach the host, or had no answer.
-    pub async fn kill(&self, host: &str, run: &FrameRun, why: &str) -> Result<(), Status> {
+    pub async fn kill(&self, host: &str, run: &FrameRun, why: &str) -> Result<bool, Status> {
         if let Some(workers) = self.workers_of(host) {
-            return self.in_time(host, workers.kill(run)).await;
+            return self.in_time(host, workers.kill(run)).await.map(|()| true);
         }
         let ask = KillRequest { frame_id: run.frame.clone(), message: why.to_owned() };
         match self.call::<_, Empty>(host, KILL, ask).await {
-            Ok(_) => Ok(()),
-            // Other makes of RQD answer this for a frame that they do not run.
-            Err(status) if status.code() == Code::NotFound => Ok(()),
+            Ok(_) => Ok(true),
+            Err(status) if status.code() == Code::NotFound => Ok(false),
             Err(status) => Err(status),
         }
     }
 
-    /// The frames that a host runs, each in the proc that it was launched for.
-    pub async fn running(&self, host: &str) -> Result<BTreeSet<FrameRun>, Status> {
+    /// The runs, of these, that a host does not have. A frame that it runs in another proc is missing in this one.
+    ///
+    /// # Errors
+    ///
+    /// The host does not say what it runs.
+    pub async fn missing(&self, host: &str, mut runs: Vec<FrameRun>) -> Result<Vec<FrameRun>, Status> {
         let answer: StatusAnswer = self.call(host, STATUS, Empty {}).await?;
         let frames = answer.host_report.unwrap_or_default().frames.into_iter();
-        Ok(frames.map(|run| FrameRun { frame: run.frame_id, proc_id: run.resource_id }).collect())
+        let running: BTreeSet<FrameRun> =
+            frames.map(|run| FrameRun { frame: run.frame_id, proc_id: run.resource_id }).collect();
+        runs.retain(|run| !running.contains(run));
+        Ok(runs)
     }
 }
 

@@ -318,6 +318,7 @@ impl Instance {
         let Some(permitted) = permits::take(client, &self.settings.scope, self.settings.look_time).await?
         else {
             // The instance that plans knows whether there is work.
+            tracing::debug!("another instance plans all shows");
             return Ok(Passed { layers: 1, ..Passed::default() });
         };
         let permitted_at = Instant::now();
@@ -360,6 +361,15 @@ impl Instance {
             booked: passed.booked as u64,
             took_s: began.elapsed().as_secs_f64(),
         };
+        tracing::debug!(
+            hosts = counts.hosts,
+            layers = counts.layers,
+            placed = counts.placed,
+            booked = counts.booked,
+            read_ms = (read_s * 1e3) as u64,
+            took_ms = (counts.took_s * 1e3) as u64,
+            "a pass"
+        );
         self.metrics.passed(counts, &looks);
         Ok(passed)
     }

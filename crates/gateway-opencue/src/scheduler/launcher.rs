@@ -157,7 +157,10 @@ impl Shared {
             self.hosts.launch(&launch).await
         };
         match launched {
-            Ok(()) => _ = self.metrics.launched.inc(),
+            Ok(()) => {
+                tracing::debug!(host = launch.host, frame = run.frame, job, "a frame was launched");
+                self.metrics.launched.inc();
+            }
             Err(status) => {
                 tracing::warn!(
                     host = launch.host,
@@ -203,7 +206,7 @@ impl Shared {
         let mut refused_since = None;
         loop {
             match self.kill_once(host, run, WHY, &self.calls).await {
-                Ok(()) => return,
+                Ok(_) => return,
                 Err(status) if is_refused(&status) => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
                     if since.elapsed() >= self.hosts.call_time() * REFUSED_CALLS {
@@ -223,18 +226,19 @@ impl Shared {
 
     /// Asks once. The turn is taken before the permit everywhere, so that these do not wait for each other in a circle.
     /// It is taken before the look at the tables, so that another proc's launch is seen there or comes after the kill.
+    /// False where the host answers that it does not run the frame.
     async fn kill_once(
         &self,
         host: &str,
         run: &FrameRun,
         why: &str,
         calls: &Semaphore,
-    ) -> Result<(), Status> {
+    ) -> Result<bool, Status> {
         let _turn = self.turns.take(host, &run.frame).await;
         let _permit = calls.acquire().await;
         let is_held = self.ask(HELD_BY_ANOTHER, &[&run.frame, &run.proc_id, &host]).await;
         if is_held.map_err(Status::unavailable)? {
-            return Ok(());
+            return Ok(true);
         }
         self.hosts.kill(host, run, why).await
     }

@@ -62,20 +62,17 @@ pub async fn sweep(
     Ok(lost)
 }
 
-/// The runs that the host does not have; none where it does not answer. A frame that it still runs in an earlier proc
-/// is missing in the later one.
+/// The runs that the host does not have; none where it does not answer.
 async fn missing(hosts: &Hosts, host: &str, runs: &[FrameRun]) -> Vec<(String, FrameRun)> {
-    let running = match hosts.running(host).await {
-        Ok(running) => running,
+    match hosts.missing(host, runs.to_vec()).await {
+        Ok(missing) => missing.into_iter().map(|run| (host.to_owned(), run)).collect(),
         Err(status) => {
             tracing::warn!(
                 host,
                 why = status.message(),
                 "a host does not say what it runs; it is asked again"
             );
-            return Vec::new();
+            Vec::new()
         }
-    };
-    let absent = runs.iter().filter(|run| !running.contains(*run));
-    absent.map(|run| (host.to_owned(), run.clone())).collect()
+    }
 }

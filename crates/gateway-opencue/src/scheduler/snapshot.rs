@@ -59,7 +59,7 @@ impl Scope {
     }
 
     /// Whether a show may be booked on hosts of an allocation with this tag. Hosts with a manual tag are of any.
-    fn opens_allocation(&self, show: &str, tag: Option<&str>) -> bool {
+    pub fn opens_allocation(&self, show: &str, tag: Option<&str>) -> bool {
         let is_any = self.alloc_tags.is_empty() || !self.manual_tags.is_empty();
         is_any || tag.is_some_and(|tag| self.lists(show, tag))
     }

@@ -26,7 +26,8 @@ const LAYERS: &str = "SELECT l.pk_layer, l.str_name, j.str_state, j.b_paused, w.
         w.b_paused, w.b_booking_enabled, to_char(l.ts_start_after, 'YYYY-MM-DD HH24:MI:SS TZ'),
         coalesce(l.ts_start_after > now(), false), s.int_waiting_count, s.int_running_count, s.int_depend_count,
         s.int_dead_count, s.int_succeeded_count, s.int_eaten_count, l.str_tags,
-        EXISTS (SELECT FROM subscription b WHERE b.pk_show = w.pk_show AND b.int_burst > 0)
+        ARRAY(SELECT a.str_tag::text FROM subscription b JOIN alloc a USING (pk_alloc)
+            WHERE b.pk_show = w.pk_show AND b.int_burst > 0)
     FROM job j JOIN show w USING (pk_show) JOIN layer l USING (pk_job) JOIN layer_stat s USING (pk_layer)
     WHERE (j.str_name = $2 OR j.pk_job = $2) AND j.pk_job = (SELECT pk_job FROM job
             WHERE str_name = $2 OR pk_job = $2 ORDER BY str_state = 'PENDING' DESC, ts_started DESC LIMIT 1)
@@ -153,6 +154,8 @@ fn table_reasons(row: &Row, scope: &Scope) -> Vec<String> {
     let is = |column: usize| row.get::<_, bool>(column);
     let state: String = row.get(2);
     let when: Option<String> = row.get(9);
+    let allocations: Vec<Option<String>> = row.get(18);
+    let opens = |tag: &Option<String>| scope.opens_allocation(&show, tag.as_deref());
     let all = [
         (state != "PENDING", format!("the job is {}", state.to_lowercase())),
         (
@@ -163,13 +166,20 @@ fn table_reasons(row: &Row, scope: &Scope) -> Vec<String> {
         ),
         (!is(6), format!("the show {show} is not active")),
         (is(7) || !is(8), format!("the show {show} is paused, or its booking is switched off")),
-        (!is(18), format!("the show {show} has no subscription with a burst")),
+        (allocations.is_empty(), format!("the show {show} has no subscription with a burst")),
+        (
+            !allocations.is_empty() && !allocations.iter().any(opens),
+            format!(
+                "the gateway books the show {show} on none of its allocations: 'alloc_tags', or the flag, names \
+                 others"
+            ),
+        ),
         (is(3), "the job is paused".to_owned()),
         (is(10), format!("the layer starts after {}", when.unwrap_or_default())),
         (tags.trim().is_empty(), "the layer has no tags, and so suits no host".to_owned()),
         (
             !tags.trim().is_empty() && !words(&tags, &['|']).any(|tag| scope.books_by(&show, &tag)),
-            "the gateway books by none of the layer's tags: 'manual_tags' and 'alloc_tags' say by which"
+            "the gateway books by none of the layer's tags: 'manual_tags' and 'alloc_tags', or the flags, say by which"
                 .to_owned(),
         ),
         (waiting == 0 && depend > 0, format!("{depend} of its frames wait for others that they depend on")),

@@ -27,6 +27,8 @@ pub enum Mood {
     Refuses,
     /// It takes those of users that it knows, as the stock one does.
     RefusesRoot,
+    /// It says so where it is told to kill a frame that it does not run, as the one in Rust does.
+    SaysUnknown,
     /// It takes them, and never answers.
     TakesSilently,
     /// It answers nothing at all, as a stopped process, until it gets another mood.
@@ -248,8 +250,12 @@ async fn kill(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
         let rqd = rqd.clone();
         async move {
             rqd.awake().await;
-            rqd.running.lock().unwrap().remove(&ask.frame_id);
+            let has_run = rqd.running.lock().unwrap().remove(&ask.frame_id).is_some();
             rqd.killed.lock().unwrap().push(ask.frame_id);
+            let mood = *rqd.mood.lock().unwrap();
+            if mood == Mood::SaysUnknown && !has_run {
+                return Err(Status::not_found("could not find the frame to kill"));
+            }
             Ok(Empty {})
         }
     });

@@ -1,13 +1,13 @@
 //! Checks of an OpenCue farm for `gateway opencue`: its database, and the Windlass server whose workers are hosts.
 
 use super::check::{Check, weak_transport};
-use crate::commands::gateway::{OpencueArgs, dialer};
+use crate::commands::gateway::{OpencueFarmArgs, dialer};
 use windlass_gateway_opencue::scheduler::config::Config;
 use windlass_gateway_opencue::{Finding, Severity, check_database, check_workers};
 use windlass_store::TlsDialer;
 
 /// Checks the settings, the database, and the Windlass server where the settings name one.
-pub async fn checks(args: &OpencueArgs) -> Vec<Check> {
+pub async fn checks(args: &OpencueFarmArgs) -> Vec<Check> {
     let path = args.config.display();
     let text = match std::fs::read_to_string(&args.config) {
         Ok(text) => text,
@@ -16,7 +16,7 @@ pub async fn checks(args: &OpencueArgs) -> Vec<Check> {
             return vec![Check::missing("settings", format!("{path}: {error}"), advice)];
         }
     };
-    let config = match Config::parse(&text) {
+    let config = match args.parse(&text) {
         Ok(config) => config,
         Err(error) => {
             let advice = "mend the line; the manual's page on OpenCue lists all keys";

@@ -74,6 +74,19 @@ fn the_stock_file_is_read_and_says_what_is_not_used() {
 }
 
 #[test]
+fn levels_of_the_log_are_read_as_the_stock_scheduler_reads_them() {
+    for (text, expected) in [
+        ("INFO", "info"),
+        ("warning", "warn"),
+        ("debug:sqlx=info", "debug,sqlx=info"),
+        ("scheduler::cluster=trace, sqlx=WARN", "scheduler::cluster=trace,sqlx=warn"),
+    ] {
+        let config = Config::parse(&format!("logging: {{level: '{text}'}}")).unwrap();
+        assert_eq!(config.log.as_deref(), Some(expected), "{text}");
+    }
+}
+
+#[test]
 fn an_empty_file_is_the_defaults() {
     let config = Config::parse("").unwrap();
     assert_eq!((config.database.host.as_str(), config.cuebot), ("localhost", None));
@@ -180,6 +193,8 @@ fn a_value_of_another_kind_is_refused_by_name() {
     let cases = [
         ("database: {db_port: seven}", "database.db_port = \"seven\": this must be a number in its range"),
         ("database: {db_pass: [1]}", "database.db_pass = (hidden): this must be a text"),
+        ("logging: {level: shout}", "a level ('off', 'error'"),
+        ("logging: {level: 'scheduler=loud'}", "levels of parts as in 'scheduler=debug,sqlx=warn'"),
         ("queue: {memory_stranded_threshold: much}", "a size such as 512MiB or 2GiB"),
         ("windlass: {jobs_by: luck}", "'priority_only', 'fifo' or 'balanced'"),
         ("scheduler: {alloc_tags: [general]}", "a list of mappings with 'show' and 'tag'"),

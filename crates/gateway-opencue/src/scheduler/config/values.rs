@@ -75,6 +75,13 @@ impl Values {
         })
     }
 
+    /// A filter of the log, in the words of [`log_setting`].
+    pub(super) fn log_setting(&mut self, key: &str) -> Result<Option<String>, ConfigError> {
+        let expected = "a level ('off', 'error', 'warn', 'info', 'debug', 'trace'), or levels of parts as in \
+                        'scheduler=debug,sqlx=warn'";
+        self.read(key, expected, |value| log_setting(value.as_str()?))
+    }
+
     pub(super) fn texts(&mut self, key: &str) -> Result<Option<Vec<String>>, ConfigError> {
         self.read(key, "a list of texts", |value| {
             let texts = value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned));
@@ -180,6 +187,35 @@ impl Values {
         ];
         let kib = self.read(key, "a size such as 512MiB or 2GiB", |value| with_unit(value, &units))?;
         Ok(kib.map(|kib| kib as i64))
+    }
+}
+
+/// A filter of the log as OpenCue's own scheduler takes it: a level, or levels of parts. `None` where a word is not
+/// a level: it would count as the name of a part, and nothing else would be logged.
+pub fn log_setting(text: &str) -> Option<String> {
+    let text = text.to_lowercase();
+    let mut parts = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        // The stock default is `debug:sqlx=info`.
+        let (first, rest) = match part.split_once(':').map(|(level, rest)| (log_level(level), rest)) {
+            Some((Some(level), rest)) => (Some(level.to_owned()), rest),
+            _ => (None, part),
+        };
+        parts.extend(first);
+        parts.push(match rest.rsplit_once('=') {
+            Some((target, level)) => format!("{target}={}", log_level(level)?),
+            None => log_level(rest)?.to_owned(),
+        });
+    }
+    Some(parts.join(","))
+}
+
+fn log_level(word: &str) -> Option<&str> {
+    match word {
+        // As the stock scheduler's documentation has it.
+        "warning" => Some("warn"),
+        "off" | "error" | "warn" | "info" | "debug" | "trace" => Some(word),
+        _ => None,
     }
 }
 

@@ -7,6 +7,7 @@
 
 use super::{FrameRun, Launcher, Shared};
 use crate::scheduler::hosts::is_answer;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tonic::Status;
@@ -14,6 +15,8 @@ use windlass_cuebot::{HostCalls, Victim};
 
 /// Hosts that are asked at a time to end victims.
 const HOSTS_AT_A_TIME: usize = 16;
+/// Hosts that are asked at a time what they run, after a start.
+const ASKED_AT_A_TIME: usize = 64;
 /// Time for one host, with the connection. A host that does not answer is silent, and its procs are cleared for that.
 /// A host that still reports the frame is asked again.
 const HOST_TIME: Duration = Duration::from_secs(10);
@@ -22,6 +25,7 @@ const STRAYS_MAX: usize = 8_192;
 /// Time for all strays of one report. The next report comes after a minute.
 const REPORT_TIME: Duration = Duration::from_secs(30);
 const WHY: &str = "the host does not hold it any more";
+const WHY_MISSING: &str = "the host does not say that it runs it";
 
 impl HostCalls for Launcher {
     fn has_workers(&self) -> bool {
@@ -96,32 +100,73 @@ impl HostCalls for Launcher {
                 // A launch that is under way is answered before the host is asked.
                 drop(launcher.shared.turns.take(&host, &run.frame).await);
             }
-            let running = launcher.shared.hosts.running(&host).await;
+            let missing = launcher.shared.hosts.missing(&host, runs).await;
             launcher.shared.asking.lock().remove(&host);
-            let running = match running {
-                Ok(running) => running,
+            match missing {
+                Ok(missing) => missing.into_iter().for_each(|run| launcher.take_back(&host, run)),
                 Err(status) => {
                     tracing::warn!(host, why = status.message(), "a host does not say what it runs");
-                    return;
-                }
-            };
-            for run in runs {
-                let frame = run.frame.clone();
-                if !running.contains(&run) && launcher.undo(host.clone(), run) {
-                    tracing::warn!(host, frame, "a host does not run a frame that it holds; it waits again");
                 }
             }
+        });
+    }
+
+    fn ask_all(&self, hosts: BTreeMap<String, Vec<FrameRun>>) {
+        let launcher = self.clone();
+        tokio::spawn(async move {
+            let mut asked = JoinSet::new();
+            for (host, runs) in hosts {
+                // Workers are compared with the tables by themselves.
+                if launcher.hosts().is_worker(&host) {
+                    continue;
+                }
+                if asked.len() >= ASKED_AT_A_TIME {
+                    asked.join_next().await;
+                }
+                let launcher = launcher.clone();
+                asked.spawn(async move { launcher.take_back_lost(&host, runs).await });
+            }
+            asked.join_all().await;
         });
     }
 }
 
 impl Launcher {
+    /// Takes back a run that its host does not have.
+    fn take_back(&self, host: &str, run: FrameRun) {
+        let frame = run.frame.clone();
+        if self.undo(host.to_owned(), run) {
+            tracing::warn!(host, frame, "a host does not run a frame that it holds; it waits again");
+        }
+    }
+
+    /// Takes back the runs that a host does not have, as far as it will not tell their ends any more. The RQD in Python
+    /// tells an end once. The one in Rust keeps an end until it is heard, for as long as the gateway was away: its
+    /// runs are left to that, or to its reports.
+    async fn take_back_lost(&self, host: &str, runs: Vec<FrameRun>) {
+        let missing = match self.hosts().missing(host, runs).await {
+            Ok(missing) => missing,
+            Err(status) => {
+                tracing::warn!(host, why = status.message(), "a host does not say what it runs");
+                return;
+            }
+        };
+        for run in missing {
+            match self.shared.kill_once(host, &run, WHY_MISSING, &self.shared.calls).await {
+                Ok(true) => self.take_back(host, run),
+                // Its next reports decide.
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
     /// Asks a host once to end a victim. RQD is not asked where another proc of the host holds the frame.
     async fn end_victim(&self, victim: &Victim, why: &str) -> Result<(), Status> {
         let Some(workers) = self.hosts().workers_of(&victim.host) else {
             let proc_id = victim.proc_id.clone().unwrap_or_default();
             let run = FrameRun { frame: victim.frame.clone(), proc_id };
-            return self.shared.kill_once(&victim.host, &run, why, &self.shared.calls).await;
+            let asked = self.shared.kill_once(&victim.host, &run, why, &self.shared.calls).await;
+            return asked.map(|_| ());
         };
         // Without a proc nothing of the frame is on the worker.
         let Some(proc_id) = victim.proc_id.clone() else { return Ok(()) };
