@@ -21,6 +21,9 @@ pub struct Scaling {
     /// Waiting tasks that a quota, a limit or a cap keeps from starting. More workers would not start them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub blocked_tasks: u64,
+    /// Ready tasks of paused queues and of held jobs. More workers would not start them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub paused_tasks: u64,
     /// Classes of work that were not counted, because there are more than 256.
     #[serde(default, skip_serializing_if = "is_default")]
     pub work_classes_left_out: usize,
@@ -96,6 +99,7 @@ impl Scaling {
             },
             bound_tasks: from.bound_tasks,
             blocked_tasks: from.blocked_tasks,
+            paused_tasks: from.paused_tasks,
             work_classes_left_out: from.work_classes_left_out,
         }
     }

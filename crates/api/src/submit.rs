@@ -74,7 +74,7 @@ pub struct SubmitRequest {
     /// Addresses that are told when the job has ended; 8 at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_end: Vec<OnEnd>,
-    /// Refuse the job if no worker of the farm could ever run one of its steps.
+    /// Refuse the job if no worker of the farm, and no declared class of machines, could ever run one of its steps.
     #[serde(default)]
     pub placeable_only: bool,
     /// Accept limits that are not set: such a limit holds nothing back until it is. By default the job is refused.
@@ -281,7 +281,7 @@ pub struct Submitted {
     /// True if the farm had no queue of that name, and it is not the one of the user's name, `vip` or `idle`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub queue_created: bool,
-    /// Steps that no worker that the farm has now could run.
+    /// Steps that no worker that the farm has now could run, and no declared class of machines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unplaceable: Vec<Unplaceable>,
 }

@@ -5,7 +5,7 @@ use crate::support::{kill, names, show, wait_until, windlass};
 use serde_json::{Value, json};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 /// A server without a worker, which can have up to two workers of one cpu.
 fn port() -> Port {
@@ -25,9 +25,18 @@ fn a_server_tells_how_many_workers_are_wanted_and_names_jobs_to_their_users_alon
     let port = port();
     let [ann, bob] = ["ann", "bob"].map(|user| port.token(&["--role", "user", "--user", user]));
     let viewer = port.token(&["--role", "viewer", "--user", "screen"]);
-    // No worker is there that could run them, which the exit code says.
-    for job in [["submit", "--array", "1-5", "--", "true"], ["submit", "--cpus", "64", "--", "true"]] {
-        assert_eq!(port.run_as(&ann, &job).status.code(), Some(6));
+    // No worker is there. A machine of the class could run the first job, and none the second, as the exit code says.
+    let jobs =
+        [(["submit", "--array", "1-5", "--", "true"], 0), (["submit", "--cpus", "64", "--", "true"], 6)];
+    for (job, code) in jobs {
+        let output = port.run_as(&ann, &job);
+        assert_eq!(output.status.code(), Some(code), "{}", show(&output));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr).contains("no worker"),
+            code == 6,
+            "{}",
+            show(&output)
+        );
     }
     let mut told = Value::Null;
     // The answer may be a second old.
@@ -63,7 +72,7 @@ impl Machines<'_> {
     fn of(port: &Port) -> Machines<'_> {
         let dir = port.dir.join("machines");
         std::fs::create_dir_all(dir.join("bin")).unwrap();
-        for name in ["cloud-1", "cloud-2"] {
+        for name in ["cloud-1", "cloud-2", "hand"] {
             let token = port.token(&["--role", "worker", "--worker", name]);
             std::fs::write(dir.join(format!("{name}.token")), token).unwrap();
         }
@@ -92,8 +101,17 @@ impl Machines<'_> {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    /// Starts a worker of the class without the script.
+    fn start_by_hand(&self, name: &str) {
+        self.run(&["bin/start-worker", name]);
+    }
+
     /// Runs the script of the manual once.
-    fn look(&self) -> Output {
+    fn look(&self) {
+        self.run(&["scale.sh", "cloud"]);
+    }
+
+    fn run(&self, script: &[&str]) {
         let path = format!("{}:{}", self.dir.join("bin").display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("sh");
         for (name, _) in
@@ -105,9 +123,8 @@ impl Machines<'_> {
         let server = format!("unix:{}", farm.state().join("admin.sock").display());
         command.env("PATH", path).env("WINDLASS_STATE", farm.state()).env("WINDLASS_SERVER", server);
         command.env("WINDLASS_RUNTIME", farm.path().join("run")).current_dir(&self.dir).stdin(Stdio::null());
-        let output = command.args(["scale.sh", "cloud"]).output().unwrap();
+        let output = command.args(script).output().unwrap();
         assert!(output.status.success(), "{}\n{}", show(&output), self.port.log());
-        output
     }
 
     /// What the script notes of the workers that it started.
@@ -168,4 +185,35 @@ fn the_script_of_the_manual_starts_workers_and_stops_them_without_losing_a_task(
         let once = |task: &Value| task["state"] == "succeeded" && task["attempt"] == 1;
         assert!(tasks.as_array().unwrap().iter().all(once), "{tasks}");
     }
+}
+
+#[test]
+fn the_script_of_the_manual_starts_no_machine_for_what_others_of_the_class_do() {
+    if Command::new("jq").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("SKIP scaling: there is no jq");
+        return;
+    }
+    let port = port();
+    let machines = Machines::of(&port);
+    let gate = port.farm.work().join("gate");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &gate, rustix::fs::Mode::RWXU).unwrap();
+    machines.start_by_hand("hand");
+    let class = || admin_json(&port, &["worker", "wanted", "-o", "json"])[0].clone();
+    wait_until("the worker is there", || class()["here"] == 1);
+    port.admin_output(&["submit", "--", "sh", "-c", &format!("read x < {}", gate.display())]);
+    wait_until("it is busy", || class()["busy"] == 1);
+    machines.look();
+    assert!(machines.noted().is_empty(), "one worker is wanted, and is there");
+    port.admin_output(&["submit", "--", "true"]);
+    wait_until("another one is wanted", || class()["wanted"] == 2);
+    machines.look();
+    assert_eq!(machines.noted(), ["up"]);
+    std::fs::write(&gate, "x\n").unwrap();
+    port.admin(&["job", "wait", "1", "2"]);
+    wait_until("it is stopped, and the other one is not", || {
+        machines.look();
+        machines.noted().is_empty()
+    });
+    let left = admin_json(&port, &["workers", "-o", "json"]);
+    assert_eq!((left.as_array().unwrap().len(), &left[0]["name"]), (1, &json!("hand")), "{left}");
 }

@@ -2,11 +2,14 @@
 
 use crate::kit::{Farm, GIB, REQUEST, cores, hello, set_limit, set_queue, spec, step, task};
 use std::collections::BTreeSet;
-use windlass_core::engine::{Event, Hello, Settings};
+use windlass_core::engine::{Event, Hello, Reply, Settings, Submit};
 use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::licences::Limit;
+use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::queues::QueueRecord;
-use windlass_core::scaling::{ClassScaling, DeclaredClass, Scaling, ScalingSettings, survey};
+use windlass_core::scaling::{
+    ClassScaling, DeclaredClass, Scaling, ScalingSettings, startable_machines, survey,
+};
 use windlass_core::tags::{Attributes, MACHINE_CLASS, Need};
 use windlass_core::{JobId, Resources, WorkerId};
 
@@ -133,6 +136,54 @@ fn a_declared_class_is_told_from_nothing_and_within_its_bounds() {
     assert_eq!((named(&scaling, "mid").tasks, named(&scaling, "big").tasks), (100, 0));
     assert_eq!(scaling.unrunnable.tasks, 0);
     assert!(named(&scaling, "mid").reason(300_000).ends_with("; the class has at most 5 workers"));
+    assert_eq!(
+        named(&scaling, "big").reason(300_000),
+        "of the tasks that count for other classes 80 at a time have room here; 0 of 0 workers run something"
+    );
+    assert_eq!(
+        named(&scaling, "small").reason(300_000),
+        "nothing waits; 0 of 0 workers run something, and at least 2 are kept"
+    );
+}
+
+#[test]
+fn what_a_declared_class_could_run_is_not_what_no_worker_could_run() {
+    let mut farm = Farm::new(Settings::default());
+    let settings = ScalingSettings { declared: vec![class("c", 4, 2)], ..ScalingSettings::default() };
+    let startable = startable_machines(&settings);
+    let unplaceable = |farm: &mut Farm, step: StepSpec| {
+        let startable = startable.clone();
+        let submit = |request| Submit { startable, ..Submit::new(request, spec("q", [step])) };
+        let request = farm.ask(|request| Event::Submit(Box::new(submit(request))));
+        let Reply::Submitted { unplaceable, .. } = &farm.replies[&request] else { panic!("it is refused") };
+        unplaceable.len()
+    };
+    let gang = |nodes: u32| StepSpec { nodes: Some(nodes), ..step(nodes, cores(4)) };
+    assert_eq!(unplaceable(&mut farm, step(9, cores(4))), 0);
+    assert_eq!(unplaceable(&mut farm, step(1, cores(5))), 1);
+    assert_eq!((unplaceable(&mut farm, gang(2)), unplaceable(&mut farm, gang(3))), (0, 1));
+    farm.join(tagged("a", "c", 4));
+    assert_eq!(unplaceable(&mut farm, gang(3)), 0, "two besides the one that is there");
+}
+
+/// It has free cpus that nothing gets: other programs use them, or it is under pressure.
+#[test]
+fn work_behind_a_worker_that_gets_no_more_wants_another_one() {
+    let some = Some(Stall { avg10: 60.0, ..Stall::default() });
+    let memory = Some(Pressure { some, full: None });
+    let pressed =
+        LoadReport { machine: Pressures { memory, ..Pressures::default() }, ..LoadReport::default() };
+    let used = LoadReport { cpu_foreign: Some(4.0), ..LoadReport::default() };
+    for report in [pressed, used] {
+        let mut farm = Farm::with_workers(Settings::default(), [cores(4)]);
+        farm.tell(Event::Load { worker: WorkerId(1), report: Box::new(report) });
+        farm.submit(spec("q", [step(3, cores(1))]));
+        let scaling = asked(&farm);
+        let class = only(&scaling);
+        assert_eq!((class.busy, class.tasks, class.confined, class.wanted), (1, 2, 1, 2));
+        let reason = class.reason(300_000);
+        assert!(reason.ends_with("1 of 1 workers run something, of which 1 get no more for now"), "{reason}");
+    }
 }
 
 #[test]
@@ -193,7 +244,7 @@ fn work_that_more_workers_would_not_start_wants_none() {
     assert_eq!(only(&asked(&farm)).wanted, 4, "three cpus of the quota");
     farm.submit(spec("quota", [step(50, cores(2))]));
     let scaling = asked(&farm);
-    assert_eq!((only(&scaling).wanted, scaling.blocked_tasks, scaling.unrunnable.classes), (4, 50, 0));
+    assert_eq!((only(&scaling).wanted, scaling.blocked_tasks, scaling.unrunnable.classes), (4, 97, 0));
     farm.submit(spec("paused", [step(50, cores(1))]));
     assert_eq!(only(&asked(&farm)).wanted, 4);
     let limits = BTreeSet::from(["licence".to_owned()]);
@@ -207,6 +258,22 @@ fn work_that_more_workers_would_not_start_wants_none() {
     assert_eq!(only(&asked(&farm)).wanted, 59);
     farm.tell(Event::Hold { request: REQUEST, job: held, held: true });
     assert_eq!(only(&asked(&farm)).wanted, 9);
+    assert_eq!(asked(&farm).paused_tasks, 100, "of a paused queue and of a held job");
+}
+
+#[test]
+fn tasks_beyond_max_running_are_told_as_blocked() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(4)]);
+    farm.submit(spec("q", [StepSpec { max_running: Some(1), ..step(5, cores(1)) }]));
+    farm.submit(JobSpec { max_running: Some(2), ..spec("q", [step(9, cores(1))]) });
+    let scaling = asked(&farm);
+    assert_eq!((only(&scaling).wanted, only(&scaling).tasks, scaling.blocked_tasks), (1, 0, 4 + 7));
+    // The caps are not reached, and let two of the nine start.
+    let mut farm = Farm::with_workers(Settings::default(), [cores(1)]);
+    farm.submit(spec("q", [step(1, cores(1))]));
+    farm.submit(JobSpec { max_running: Some(2), ..spec("q", [step(9, cores(1))]) });
+    let scaling = asked(&farm);
+    assert_eq!((only(&scaling).wanted, only(&scaling).tasks, scaling.blocked_tasks), (3, 2, 7));
 }
 
 #[test]
@@ -219,6 +286,19 @@ fn a_limit_of_each_worker_and_a_gang_take_a_worker_for_each_task() {
     (0..3).for_each(|index| farm.end(task(job, index), 0));
     farm.submit(spec("q", [StepSpec { nodes: Some(3), ..step(3, cores(1)) }]));
     assert_eq!((only(&asked(&farm)).wanted, only(&asked(&farm)).tasks), (3, 3));
+}
+
+#[test]
+fn a_gang_has_idle_workers_of_other_classes_first() {
+    let mut farm = Farm::new(Settings::default());
+    for name in ["a", "b", "c"] {
+        farm.join(tagged(name, "big", 2));
+    }
+    farm.submit(spec("q", [StepSpec { nodes: Some(4), ..step(4, cores(1)) }]));
+    let scaling = declared(&farm, &[class("small", 1, 9)]);
+    let of = |name: &str| (named(&scaling, name).here, named(&scaling, name).wanted);
+    assert_eq!((of("big"), of("small")), ((3, 3), (0, 1)));
+    assert_eq!((named(&scaling, "big").spare, named(&scaling, "small").tasks), (0, 4));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use windlass_core::explain::{Advice, Change, Edit, Explanation, FirstForLimit, R
 use windlass_core::job::{Dependency, DependencyKind, JobSpec, RunningCap, StepSpec, TaskState};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
-use windlass_core::plan::placement::Ineligible;
+use windlass_core::plan::placement::{Ineligible, VetoedUse};
 use windlass_core::queues::QueueRecord;
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, Resources, WorkerId};
@@ -128,6 +128,38 @@ fn a_saturated_worker() {
     memory_pressure(&mut farm, 1, 39.0);
     assert!(is_placed(&farm, job, 0));
     assert_eq!(noted(&mut farm, "large"), ["no longer held by pressure"]);
+}
+
+/// The second task has room, and waits until the first one has ended or the machine is free of what keeps it off.
+fn check_next(mut farm: Farm, expected: impl Fn(&Ineligible) -> bool) {
+    let lasting = || StepSpec { time_limit_ms: Some(60_000), ..step(1, 0) };
+    let first = farm.submit(spec("q", [lasting()]));
+    assert!(is_placed(&farm, first, 0), "a farm does not stand still");
+    let job = farm.submit(spec("q", [lasting()]));
+    let why = farm.why(task(job, 0));
+    let Reason::Closed(closed) = &why.reason else { panic!("{why:?}") };
+    assert!(expected(closed), "{closed:?}");
+    let wait = Advice { change: Change::Wait, starts: Starts::AfterTasks("w".to_owned()) };
+    let change = Change::Worker { worker: "w".to_owned(), unmet: vec![closed.clone()] };
+    assert_eq!(why.changes, [wait, Advice { change, starts: Starts::AtOnce }]);
+    assert!(why.turn.is_some_and(|turn| turn.starts.is_some()), "the first one has a time limit");
+    farm.end(task(first, 0), 0);
+    assert!(is_placed(&farm, job, 0));
+}
+
+#[test]
+fn the_only_worker_is_under_pressure_and_runs_something() {
+    let mut farm = farm_of(2);
+    memory_pressure(&mut farm, 1, 60.0);
+    check_next(farm, |closed| *closed == Ineligible::UnderPressure("memory"));
+}
+
+#[test]
+fn other_programs_use_the_cores_of_the_only_worker() {
+    let mut farm = farm_of(2);
+    let report = LoadReport { cpu_foreign: Some(2.0), ..LoadReport::default() };
+    farm.tell(Event::Load { worker: WorkerId(1), report: Box::new(report) });
+    check_next(farm, |closed| closed.vetoed_use() == Some(VetoedUse::Cores));
 }
 
 /// What was told of a worker since the last time.

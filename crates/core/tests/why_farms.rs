@@ -278,7 +278,8 @@ fn mend(farm: &mut Farm, name: &str, why: &Ineligible) {
             let machine = Pressures { cpu: none, memory: none, io: none };
             farm.tell(Event::Load { worker: number, report: Box::new(LoadReport { machine, ..report() }) });
         }
-        Ineligible::Foreign(_) => {
+        // Of these farms no machine has other programs that use its cores.
+        Ineligible::Foreign(_) | Ineligible::Vetoed { .. } => {
             let report = LoadReport { memory_available: Some(100 * GIB), ..report() };
             farm.tell(Event::Load { worker: number, report: Box::new(report) });
         }
@@ -332,24 +333,8 @@ fn free(farm: &mut Farm, worker: &str, waiting: TaskId) -> bool {
     loop {
         let Some(class) = class_of(&farm.engine, waiting) else { return after_others };
         let known = farm.engine.workers().get(id).expect("it is there");
-        if farm.is_placed(waiting) || fits_now(class, known) {
+        if farm.is_placed(waiting) || fits_now(class, known) || !end_next_of(farm, id) {
             break;
-        }
-        let last = Time(u64::MAX);
-        let running = known.booked.running().iter().copied();
-        let next = running.min_by_key(|task| (farm.engine.expected_end(*task).unwrap_or(last), *task));
-        let place = known.booked.places().keys().next().copied();
-        match (next, place) {
-            (Some(next), _) => {
-                let by = farm.report(next);
-                // As its worker would say it, with its times.
-                let started = farm.engine.attempt(next).and_then(|attempt| attempt.started);
-                let finished = Some(farm.now);
-                let result = TaskResult { started, finished, ..TaskResult::bare(End::Exited(0)) };
-                farm.hear(Event::Finished { by, result });
-            }
-            (None, Some(alloc)) => farm.hear(Event::Release { alloc }),
-            (None, None) => break,
         }
         let Some(class) = class_of(&farm.engine, waiting) else { return after_others };
         let has_room = fits_now(class, farm.engine.workers().get(id).expect("it is there"));
@@ -364,6 +349,36 @@ fn free(farm: &mut Farm, worker: &str, waiting: TaskId) -> bool {
         after_others |= is_new && !farm.is_placed(waiting);
     }
     after_others
+}
+
+/// Tasks on a worker end, those first that are expected to, until the task is placed.
+fn end_until_placed(farm: &mut Farm, worker: &str, waiting: TaskId) {
+    let id = farm.engine.workers().by_name(worker).expect("it is named").record.id;
+    while !farm.is_placed(waiting) && end_next_of(farm, id) {
+        rest(farm);
+    }
+}
+
+/// The task of a worker ends that is expected to end first, or a place there. False if it has neither.
+fn end_next_of(farm: &mut Farm, id: WorkerId) -> bool {
+    let known = farm.engine.workers().get(id).expect("it is there");
+    let last = Time(u64::MAX);
+    let running = known.booked.running().iter().copied();
+    let next = running.min_by_key(|task| (farm.engine.expected_end(*task).unwrap_or(last), *task));
+    let place = known.booked.places().keys().next().copied();
+    match (next, place) {
+        (Some(next), _) => {
+            let by = farm.report(next);
+            // As its worker would say it, with its times.
+            let started = farm.engine.attempt(next).and_then(|attempt| attempt.started);
+            let finished = Some(farm.now);
+            let result = TaskResult { started, finished, ..TaskResult::bare(End::Exited(0)) };
+            farm.hear(Event::Finished { by, result });
+        }
+        (None, Some(alloc)) => farm.hear(Event::Release { alloc }),
+        (None, None) => return false,
+    }
+    true
 }
 
 fn class_of(engine: &Engine, task: TaskId) -> Option<&windlass_core::class::Class> {
@@ -383,14 +398,16 @@ fn check_advice(farm: &Farm, waiting: TaskId, advice: &Advice) -> Result<(), Str
     rest(&mut farm);
     let room = match &advice.starts {
         Starts::AtOnce => None,
-        Starts::WhenFree(worker) => Some((worker, false)),
+        Starts::WhenFree(worker) | Starts::AfterTasks(worker) => Some((worker, false)),
         Starts::AfterSmaller(worker) => Some((worker, true)),
     };
     if let Some((worker, after_others)) = room {
         if farm.is_placed(goal) {
             return Err("it starts at once".to_owned());
         }
-        if free(&mut farm, worker, goal) != after_others {
+        if matches!(advice.starts, Starts::AfterTasks(_)) {
+            end_until_placed(&mut farm, worker, goal);
+        } else if free(&mut farm, worker, goal) != after_others {
             return Err(format!("others start on {worker} before it: {}", !after_others));
         }
     }
@@ -476,7 +493,9 @@ fn check_places(farm: &Farm, requests: &[(RequestId, &'static str)]) -> Result<(
             // Only advice for tasks is about a task.
             follow(&mut farm, task(JobId(u64::MAX), 0), &advice.change);
             rest(&mut farm);
-            if let Starts::WhenFree(worker) | Starts::AfterSmaller(worker) = &advice.starts {
+            if let Starts::WhenFree(worker) | Starts::AfterSmaller(worker) | Starts::AfterTasks(worker) =
+                &advice.starts
+            {
                 free_all(&mut farm, worker, first);
             }
             if farm.engine.places().waits(first) {

@@ -77,7 +77,8 @@ impl People {
         let spec = JobSpec::clone(&spec);
         let held = parent.is_none() && world.rng.chance(50);
         let read_before = world.store.next_job();
-        let submit = Submit { request, spec, placeable_only, held, existing, read_before, outcomes };
+        let submit =
+            Submit { held, existing, read_before, outcomes, placeable_only, ..Submit::new(request, spec) };
         world.tell(Event::Submit(Box::new(submit)));
     }
 

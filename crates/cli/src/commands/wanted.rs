@@ -68,11 +68,12 @@ fn notes_of(scaling: &Scaling) -> Vec<String> {
         notes.push(format!("no worker of these classes could run {}{of}", count(*tasks, "task")));
     }
     let others = [
-        (scaling.bound_tasks, "only certain workers could run"),
-        (scaling.blocked_tasks, "a quota or a limit keeps from starting"),
+        (scaling.bound_tasks, "which only certain workers could run"),
+        (scaling.blocked_tasks, "which a quota, a limit or max_running keeps from starting"),
+        (scaling.paused_tasks, "of paused queues or held jobs"),
     ];
     for (tasks, why) in others.into_iter().filter(|(tasks, _)| *tasks > 0) {
-        notes.push(format!("more workers would not help {}, which {why}", count(tasks, "task")));
+        notes.push(format!("more workers would not help {}, {why}", count(tasks, "task")));
     }
     notes
 }
@@ -90,11 +91,13 @@ mod tests {
             none,
             bound_tasks: 1,
             blocked_tasks: 0,
+            paused_tasks: 12,
             work_classes_left_out: 0,
         };
         let expected = [
             "no worker of these classes could run 7 tasks, of jobs 3, 4",
             "more workers would not help 1 task, which only certain workers could run",
+            "more workers would not help 12 tasks, of paused queues or held jobs",
         ];
         assert_eq!(notes_of(&scaling), expected);
     }

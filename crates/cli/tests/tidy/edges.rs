@@ -169,7 +169,20 @@ pub const CORE_EDGES: [(&str, &[&str]); 26] = [
     ),
     (
         "scaling",
-        &["bounds", "class", "engine", "ids", "licences", "plan", "resources", "tags", "time", "worker"],
+        &[
+            "bounds",
+            "class",
+            "engine",
+            "explain",
+            "ids",
+            "job",
+            "licences",
+            "plan",
+            "resources",
+            "tags",
+            "time",
+            "worker",
+        ],
     ),
     ("lib", &["engine", "ids", "resources", "time"]),
 ];

@@ -21,7 +21,8 @@ mod resolve;
 
 pub use crate::client_places::PlaceInUse;
 pub use crate::ledger::{
-    Attempt, BadHello, CheckedHello, Held, HeldPhase, Hello, Inventory, Report, SERVABLE, Submit,
+    Attempt, BadHello, CheckedHello, Held, HeldPhase, Hello, Inventory, Report, SERVABLE, StartableMachine,
+    Submit,
 };
 pub use crate::outbox::{
     Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,

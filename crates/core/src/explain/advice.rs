@@ -14,6 +14,7 @@ use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::queues::{BAND_MAX, Queue};
 use crate::tags::asks_executor;
 use crate::time::Time;
+use crate::worker::Worker;
 use std::collections::BTreeSet;
 
 /// Changes that are tried for one explanation, each on a copy of the engine.
@@ -68,6 +69,11 @@ pub(super) fn for_task(engine: &Engine, task: TaskId, explanation: &Explanation)
             candidates.extend(of_workers(engine, &request, is_gang));
         }
         Reason::NoWorkers | Reason::FitsNowhere | Reason::Closed(_) | Reason::Together { .. } => {
+            let kept_off =
+                matches!(reason, Reason::Closed(Ineligible::UnderPressure(_) | Ineligible::Vetoed { .. }));
+            if kept_off && !is_gang {
+                candidates.extend(next_to_end(engine, request.class).map(|room| (Change::Wait, Some(room))));
+            }
             candidates
                 .extend(of_mates(engine, key, leader_of(job, key)).into_iter().map(|mates| (mates, None)));
             candidates.extend(too_few(engine, &request, whole).into_iter().map(|change| (change, None)));
@@ -152,6 +158,23 @@ fn rooms(engine: &Engine, class: &Class) -> Vec<String> {
         .collect();
     rooms.sort_unstable();
     rooms.into_iter().take(ROOMS_MAX).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The worker that could run the class, and whose tasks are expected to have ended first: pressure or a rule keeps it off
+/// until then.
+fn next_to_end(engine: &Engine, class: &Class) -> Option<String> {
+    let runs = engine.workers().present().filter(|worker| {
+        (worker.takes_work() || worker.reported.last_resort)
+            && !worker.booked.running().is_empty()
+            && placement::eligible_when_idle(class, worker)
+    });
+    let ended = |worker: &Worker| {
+        let ends = worker.booked.running().iter().map(|task| engine.expected_end(*task));
+        // An end that is not known is the last one.
+        ends.map(|end| end.unwrap_or(Time(u64::MAX))).max()
+    };
+    let first = runs.min_by_key(|worker| (ended(worker), worker.record.name.clone()))?;
+    Some(first.record.name.clone())
 }
 
 /// What an administrator could set, where a setting is in the way.
@@ -292,8 +315,8 @@ fn has_remedy(why: &Ineligible) -> bool {
         | Ineligible::TooFew { .. }
         | Ineligible::Quarantined { .. }
         | Ineligible::NetworkInUse
-        | Ineligible::Reserved(_)
-        | Ineligible::Vetoed { .. } => false,
+        | Ineligible::Reserved(_) => false,
+        Ineligible::Vetoed { .. } => why.vetoed_use().is_some(),
     }
 }
 

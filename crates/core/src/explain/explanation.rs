@@ -217,6 +217,9 @@ pub enum Starts {
     WhenFree(String),
     /// The same, and smaller tasks start there before, each in room that is not enough for it.
     AfterSmaller(String),
+    /// Once tasks that run on the worker of this name have ended. It has room, and pressure or a rule keeps further tasks
+    /// off while those run.
+    AfterTasks(String),
 }
 
 /// Who can make a change.

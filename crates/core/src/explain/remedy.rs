@@ -2,7 +2,7 @@
 
 use super::explanation::{Advice, Change, Edit, Starts};
 use super::words::counted;
-use crate::plan::placement::Ineligible;
+use crate::plan::placement::{Ineligible, VetoedUse};
 use crate::resources::{Bytes, Cpus};
 use crate::tags::Need;
 use std::borrow::Cow;
@@ -31,7 +31,12 @@ impl Ineligible {
                 word(name),
                 max.saturating_add(1)
             ),
-            Ineligible::Foreign(_) => format!("end other processes that hold memory on {worker}"),
+            Ineligible::Vetoed { .. } if self.vetoed_use() == Some(VetoedUse::Cores) => {
+                format!("end other processes that use the processors of {worker}")
+            }
+            Ineligible::Foreign(_) | Ineligible::Vetoed { .. } => {
+                format!("end other processes that hold memory on {worker}")
+            }
             other => format!("{worker}: {other}"),
         }
     }
@@ -87,7 +92,10 @@ impl Advice {
     pub fn worker(&self) -> Option<&str> {
         match (&self.change, &self.starts) {
             (Change::Worker { worker, .. } | Change::Resubmit { worker, .. }, _) => Some(worker),
-            (Change::Wait, Starts::WhenFree(worker) | Starts::AfterSmaller(worker)) => Some(worker),
+            (
+                Change::Wait,
+                Starts::WhenFree(worker) | Starts::AfterSmaller(worker) | Starts::AfterTasks(worker),
+            ) => Some(worker),
             _ => None,
         }
     }
@@ -102,7 +110,10 @@ impl Advice {
             (Change::Wait, Starts::AfterSmaller(worker)) => steps.push(format!(
                 "the first room on {worker} that is enough for it is its own; smaller tasks start there before"
             )),
-            (_, Starts::WhenFree(worker)) => {
+            (Change::Wait, Starts::AfterTasks(worker)) => {
+                steps.push(format!("it is next on {worker}, and starts there once tasks there have ended"));
+            }
+            (_, Starts::WhenFree(worker) | Starts::AfterTasks(worker)) => {
                 if let Some(last) = steps.last_mut() {
                     last.push_str(&format!("; it is then next on {worker}"));
                 }

@@ -26,7 +26,7 @@ pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
     }
     let goal = Goal::Task(task);
     explanation.changes = advice::for_task(engine, task, &explanation);
-    if let Some(turn) = explanation.turn.as_mut().filter(|_| ends_by_itself(&explanation.reason)) {
+    if let Some(turn) = explanation.turn.as_mut().filter(|_| ends_by_itself(engine, &explanation.reason)) {
         let forecast = forecast_range(engine, goal);
         turn.starts = forecast.map(|(at, _)| at);
         turn.starts_between = forecast.and_then(|(_, between)| between);
@@ -38,14 +38,17 @@ pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
 /// engine: it is not for the engine's thread.
 pub fn expected_start(engine: &Engine, task: TaskId) -> Option<Time> {
     let explanation = reason(engine, task)?;
-    explanation.turn.filter(|_| ends_by_itself(&explanation.reason))?;
+    explanation.turn.filter(|_| ends_by_itself(engine, &explanation.reason))?;
     forecast_start(engine, Goal::Task(task))
 }
 
 /// True if the task waits for others to end, and not for a person or a machine.
-fn ends_by_itself(reason: &Reason) -> bool {
-    let of_others = |why: &Ineligible| {
-        matches!(why, Ineligible::Reserved(_) | Ineligible::Vetoed { .. } | Ineligible::Limit { .. })
+fn ends_by_itself(engine: &Engine, reason: &Reason) -> bool {
+    let of_others = |why: &Ineligible| match why {
+        Ineligible::Reserved(_) | Ineligible::Vetoed { .. } | Ineligible::Limit { .. } => true,
+        // A farm of which all workers are under pressure goes on with one task at a time on each.
+        Ineligible::UnderPressure(_) => engine.workers().present().any(|worker| worker.reported.last_resort),
+        _ => false,
     };
     match reason {
         Reason::Closed(why) => of_others(why),

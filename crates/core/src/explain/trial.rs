@@ -2,6 +2,7 @@
 //! placed. So whatever else counts (turns, bands, quotas, limits, gangs, reservations) counts for advice as well.
 
 use super::explanation::{Change, Edit, Starts};
+use super::gangs::leader_of;
 use crate::class::Class;
 use crate::engine::{
     Engine, Event, Held, HeldPhase, Hello, Inventory, Outbox, Pipeline, Reply, Report, Submit, Write,
@@ -11,7 +12,8 @@ use crate::job::{End, JobSpec, StepSpec, TaskResult};
 use crate::ledger::lend;
 use crate::licences::Limit;
 use crate::load::pressure::{LoadReport, Pressure, Pressures, Stall};
-use crate::plan::placement::{self, Ineligible};
+use crate::plan::VetoedStep;
+use crate::plan::placement::{self, Ineligible, VetoedUse};
 use crate::queues::QueueRecord;
 use crate::resources::Resources;
 use crate::tags::{Attributes, EXECUTOR, Need};
@@ -197,12 +199,7 @@ impl Trial {
                 let none = Pressures { cpu: none, memory: none, io: none };
                 (report.machine, report.own) = (none, none);
             }),
-            Ineligible::Foreign(_) => {
-                let all = worker.record.capacity.memory.saturating_mul(2);
-                self.report(&worker, |report| {
-                    report.memory_available = report.memory_available.map(|free| free.max(all));
-                });
-            }
+            Ineligible::Foreign(_) => self.mend_memory(&worker),
             Ineligible::Limit { name, max } => {
                 let more = max.saturating_add(1);
                 self.set_limit(name, |limit| limit.per_worker = Some(more));
@@ -216,8 +213,45 @@ impl Trial {
                     self.tell(Event::Hello(Box::new(hello)));
                 }
             }
+            Ineligible::Vetoed { .. } => self.end_use(&worker, why.vetoed_use()),
             _ => {}
         }
+    }
+
+    /// Other programs cease to use that for which a rule vetoes the worker.
+    fn end_use(&mut self, worker: &Worker, used: Option<VetoedUse>) {
+        match used {
+            Some(VetoedUse::Memory) => self.mend_memory(worker),
+            Some(VetoedUse::Cores) => {
+                self.report(worker, |report| report.cpu_foreign = Some(0.0));
+                // No room is gained by that, so the step is judged again only when its time comes.
+                if let Some(at) = self.vetoed().map(|vetoed| vetoed.again) {
+                    self.hear(at.max(self.engine.planner().now()), Event::Tick);
+                    self.settle();
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Other programs hold none of the worker's memory.
+    fn mend_memory(&mut self, worker: &Worker) {
+        let all = worker.record.capacity.memory.saturating_mul(2);
+        self.report(worker, |report| {
+            report.memory_available = report.memory_available.map(|free| free.max(all));
+        });
+    }
+
+    /// Set if a rule vetoes the goal on every worker with room.
+    fn vetoed(&self) -> Option<&VetoedStep> {
+        let key = match self.goal {
+            Goal::Task(task) => {
+                let job = self.engine.job(task.job)?;
+                leader_of(job, StepKey { job: task.job, step: job.step_of(task.index) })
+            }
+            Goal::Place(key) => key,
+        };
+        self.engine.planner().vetoed.get(key)
     }
 
     /// What the worker would say if it came back as it is.
@@ -321,17 +355,19 @@ impl Trial {
     }
 
     /// Ends what runs on a worker, what ends first coming first, until the goal is placed there. `None` if all has
-    /// ended, if there was room for the goal and something else got it, or if it found its place elsewhere.
+    /// ended, if something else got what the goal waits for, or if it found its place elsewhere.
     pub(super) fn placed_when_free(&mut self, worker: &str) -> Option<Starts> {
         let id = self.engine.workers().by_name(worker)?.record.id;
         self.booked.clear();
+        let has_room = |trial: &Trial| {
+            let known = trial.class().zip(trial.engine.workers().get(id));
+            known.is_none_or(|(class, worker)| placement::fits_now(class, worker))
+        };
+        let takes_work = self.engine.workers().get(id).is_some_and(Worker::takes_work);
+        let is_kept_off = !takes_work || (self.vetoed().is_some() && has_room(self));
         let mut after_smaller = false;
         while !self.is_placed() {
-            let has_room = |trial: &Trial| {
-                let known = trial.class().zip(trial.engine.workers().get(id));
-                known.is_none_or(|(class, worker)| placement::fits_now(class, worker))
-            };
-            if has_room(self) || !self.end_next_of(id) {
+            if (has_room(self) && !is_kept_off) || !self.end_next_of(id) {
                 return None;
             }
             let was_room = has_room(self);
@@ -340,18 +376,21 @@ impl Trial {
             if self.is_placed() {
                 break;
             }
-            if was_room {
-                return None;
-            }
             let starts_there = |task: &TaskId| {
                 self.engine.attempt(*task).is_some_and(|attempt| attempt.worker == id && !attempt.queued)
             };
-            after_smaller |= booked.iter().any(starts_there);
+            let others_start = booked.iter().any(starts_there);
+            let others_got_it = if is_kept_off { others_start } else { was_room };
+            if others_got_it {
+                return None;
+            }
+            after_smaller |= others_start;
         }
         let worker = worker.to_owned();
-        self.is_on(id).then_some(match after_smaller {
-            true => Starts::AfterSmaller(worker),
-            false => Starts::WhenFree(worker),
+        self.is_on(id).then_some(match (is_kept_off, after_smaller) {
+            (true, _) => Starts::AfterTasks(worker),
+            (false, true) => Starts::AfterSmaller(worker),
+            (false, false) => Starts::WhenFree(worker),
         })
     }
 

@@ -38,7 +38,7 @@ mod spec;
 pub use attempt::Attempt;
 pub(crate) use attempt::{Charged, Lent, WideTask};
 pub use hello::{BadHello, CheckedHello, Held, HeldPhase, Hello, Inventory, Report, SERVABLE};
-pub use submit::Submit;
+pub use submit::{StartableMachine, Submit};
 
 use crate::ids::{JobId, RequestId, StepKey, TaskId};
 use crate::job::{Job, JobRecord, JobState, Step, StepSpec, SubmissionKey};

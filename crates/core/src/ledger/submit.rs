@@ -13,6 +13,7 @@ use crate::outbox::{Fact, Outbox, Refusal, Reply, Unplaceable, Write};
 use crate::plan;
 use crate::plan::Planner;
 use crate::plan::placement::{self, Ineligible};
+use crate::worker::Worker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub struct Submit {
     pub spec: JobSpec,
     /// Refuse it where no worker of the farm could ever run some step.
     pub placeable_only: bool,
+    /// Machines that can be started: what one of them could run is not what no worker could ever run.
+    pub startable: Arc<[StartableMachine]>,
     /// Hold it back from the start, until a user lets it go on.
     pub held: bool,
     /// The job that the store already has under the submission's key.
@@ -35,6 +38,15 @@ pub struct Submit {
     pub outcomes: BTreeMap<JobId, JobState>,
 }
 
+/// A kind of machine that another program starts when it is wanted.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StartableMachine {
+    /// A worker of it, just started.
+    pub model: Worker,
+    /// Workers that there are of it at most.
+    pub max: u32,
+}
+
 impl Submit {
     /// A submission with no extra conditions: the store knows no job under its key, and none that it waits for.
     pub fn new(request: RequestId, spec: JobSpec) -> Self {
@@ -42,6 +54,7 @@ impl Submit {
             request,
             spec,
             placeable_only: false,
+            startable: Arc::default(),
             held: false,
             existing: None,
             read_before: JobId(u64::MAX),
@@ -63,7 +76,8 @@ pub(crate) fn submit(books: &mut Books, submit: Submit, lookups: &Lookups, out: 
 }
 
 fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox) -> Result<Reply, Refusal> {
-    let Submit { request: _, spec, placeable_only, held, existing, read_before, outcomes } = submit;
+    let Submit { request: _, spec, placeable_only, startable, held, existing, read_before, outcomes } =
+        submit;
     let key = spec.key.clone().map(|key| (spec.user.clone(), key));
     // The store's answer is out of date if the job was deleted since.
     let existing = existing.filter(|job| !books.ledger.gone.contains(job));
@@ -75,7 +89,7 @@ fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox
         return Err(Refusal::KeyReadTooEarly);
     }
     check_spec(&spec)?;
-    let unplaceable = unplaceable(&books.plan, &spec);
+    let unplaceable = unplaceable(&books.plan, &spec, &startable);
     if placeable_only && !unplaceable.is_empty() {
         return Err(Refusal::Unplaceable(unplaceable));
     }
@@ -133,16 +147,37 @@ pub(crate) fn deleted(ledger: &mut Ledger, jobs: &BTreeSet<JobId>) {
     }
 }
 
-/// The steps that no worker could run even if it were empty.
-fn unplaceable(plan: &Planner, spec: &JobSpec) -> Vec<Unplaceable> {
+/// The steps that no worker could run even if it were empty, and no machine that can be started.
+fn unplaceable(plan: &Planner, spec: &JobSpec, startable: &[StartableMachine]) -> Vec<Unplaceable> {
     let mut known: BTreeMap<Class, Option<Vec<(Ineligible, usize)>>> = BTreeMap::new();
     let (mut present, has_gangs): (Option<usize>, _) = (None, spec.has_gangs());
     let steps = spec.steps.iter().enumerate().filter_map(|(number, step)| {
         let reasons = known.entry(class_with_mates(plan, spec, number, has_gangs));
-        let reasons = reasons.or_insert_with_key(|class| all_ruled_out(plan, class, &mut present)).clone();
+        let reasons = reasons.or_insert_with_key(|class| {
+            all_ruled_out(plan, class, &mut present).filter(|_| !could_be_started(plan, class, startable))
+        });
+        let reasons = reasons.clone();
         Some(Unplaceable { step: step.name.clone(), reasons: reasons? })
     });
     steps.collect()
+}
+
+/// True if the class could run once more of these machines are started, together with the workers that there are.
+fn could_be_started(plan: &Planner, class: &Class, startable: &[StartableMachine]) -> bool {
+    let more_for = |part: &Class| {
+        let able = startable.iter().filter(|machine| placement::eligible_when_idle(part, &machine.model));
+        able.fold(0, |sum: u32, machine| sum.saturating_add(machine.max))
+    };
+    let has_enough = |part: &Class| {
+        let (wanted, more) = (part.nodes.unwrap_or(1), more_for(part));
+        more >= wanted || (class.is_gang() && workers_for(plan, part).saturating_add(more) >= wanted)
+    };
+    class.parts().any(|part| more_for(part) > 0) && class.parts().all(has_enough)
+}
+
+fn workers_for(plan: &Planner, part: &Class) -> u32 {
+    let able = plan.workers.present().filter(|worker| placement::eligible_when_idle(part, worker));
+    able.count() as u32
 }
 
 /// What rules out each worker for a class even if it were empty; `None` if one could run it. `present` is how

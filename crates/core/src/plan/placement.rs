@@ -14,6 +14,7 @@ use crate::ids::{ClassId, StepKey, WorkerId};
 use crate::resources::{Bytes, Resources, Short};
 use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
+use crate::score::rule::{CORES_IN_USE, MEMORY_IN_USE, MEMORY_SHORT};
 use crate::score::weights;
 use crate::tags::{GPUS_LATE, Need, asks_executor};
 use crate::time::{NS_PER_MS, Time};
@@ -94,6 +95,24 @@ impl Ineligible {
                 | Ineligible::TooFew { .. }
         )
     }
+
+    /// What is in use, where a rule vetoes the worker for that: the veto lasts until the use ends.
+    pub fn vetoed_use(&self) -> Option<VetoedUse> {
+        match self {
+            Ineligible::Vetoed { reason: CORES_IN_USE, .. } => Some(VetoedUse::Cores),
+            Ineligible::Vetoed { reason: MEMORY_IN_USE | MEMORY_SHORT, .. } => Some(VetoedUse::Memory),
+            _ => None,
+        }
+    }
+}
+
+/// What is in use on a worker that has room, so that a rule vetoes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VetoedUse {
+    /// Other programs use its cores.
+    Cores,
+    /// Its tasks and other programs use its memory.
+    Memory,
 }
 
 impl fmt::Display for Ineligible {

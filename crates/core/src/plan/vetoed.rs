@@ -22,7 +22,7 @@ pub struct VetoedStep {
     class: ClassId,
     queued_step: QueuedStep,
     /// When it is judged again.
-    again: Time,
+    pub again: Time,
     /// Workers that were judged to find that it is vetoed.
     looks: u32,
     /// The veto on the first of these workers.

@@ -5,11 +5,13 @@
 
 use super::settings::{DeclaredClass, MACHINE_CLASSES_MAX, NO_CLASS, OTHER_CLASS, ScalingSettings};
 use crate::bounds::WORKERS_MAX;
+use crate::engine::StartableMachine;
 use crate::ids::{Epoch, WorkerId};
 use crate::resources::{Cpus, Resources};
 use crate::tags::{Attributes, EXCLUSIVE, EXECUTOR, MACHINE_CLASS};
 use crate::worker::{Worker, WorkerRecord, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The attribute that each machine has for itself, so that another one of its class has another value.
 const OWN_ATTRIBUTE: &str = "host";
@@ -31,6 +33,12 @@ pub(super) struct MachineClass<'a> {
     pub(super) max: u32,
     /// True if it may want more workers than it has.
     pub(super) grows: bool,
+}
+
+/// The machines of the declared classes, for [`Submit::startable`](crate::engine::Submit::startable).
+pub fn startable_machines(settings: &ScalingSettings) -> Arc<[StartableMachine]> {
+    let classes = machine_classes(std::iter::empty(), settings).into_iter();
+    classes.map(|class| StartableMachine { model: class.model, max: class.max }).collect()
 }
 
 /// The workers of one class, and what they have in common.

@@ -10,8 +10,9 @@
 //!   Of tasks that share a number of slots, the last one starts before all slots together have worked off the tasks. So the
 //!   work divided by the target is enough slots; a task that is longer than the target, or of unknown length, has its own.
 //! - No worker that runs something is beyond the number that is wanted.
-//! - Work that more workers would not start is not counted: behind a quota, a limit or a cap, held, or for workers that it
+//! - Work that more workers would not start wants none: behind a quota, a limit or a cap, held, or for workers that it
 //!   names.
+//! - A busy worker that gets no more for now, because of pressure or a veto, has no room for what waits.
 //! - The cost follows workers and classes of work, up to the bounds that the files name. It does not follow the backlog.
 //! - The same state gives the same answer.
 
@@ -23,5 +24,6 @@ mod settings;
 mod survey;
 mod waiting;
 
+pub use machine_class::startable_machines;
 pub use settings::{DeclaredClass, MACHINE_CLASSES_MAX, NO_CLASS, OTHER_CLASS, ScalingSettings};
 pub use survey::{ClassScaling, Scaling, UnrunnableWork, survey};

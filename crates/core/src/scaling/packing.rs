@@ -26,6 +26,11 @@ impl Bins {
         Bins { model, used: Vec::new(), empty: count, opened: 0 }
     }
 
+    /// Adds workers that get no more than they run, which is this much.
+    pub(super) fn confine(&mut self, runs: Resources, count: u64) {
+        self.used.push(UsedBins { left: runs, count });
+    }
+
     /// How many workers have no task.
     pub(super) fn empty(&self) -> u64 {
         self.empty
@@ -68,6 +73,39 @@ impl Bins {
         self.empty += count;
         self.opened += count;
         self.fill(request, tasks)
+    }
+
+    /// Gives room to up to `tasks` tasks that run at a time, each on another worker. Returns how many found none.
+    pub(super) fn fill_apart(&mut self, request: &Resources, mut tasks: u64) -> u64 {
+        for place in 0..self.used.len() {
+            let UsedBins { left, count } = self.used[place].clone();
+            if copies(request, &left) > 0 {
+                let take = count.min(tasks);
+                self.used[place].count -= take;
+                self.use_for_one(&left, request, take);
+                tasks -= take;
+            }
+        }
+        self.used.retain(|bins| bins.count > 0);
+        let take = if copies(request, &self.model) > 0 { self.empty.min(tasks) } else { 0 };
+        self.empty -= take;
+        self.use_for_one(&self.model.clone(), request, take);
+        tasks - take
+    }
+
+    /// Adds up to `most` workers for tasks that found no room, one for each. Returns how many still find none.
+    pub(super) fn open_apart(&mut self, request: &Resources, tasks: u64, most: u64) -> u64 {
+        let take = if copies(request, &self.model) > 0 { tasks.min(most) } else { 0 };
+        self.opened += take;
+        self.use_for_one(&self.model.clone(), request, take);
+        tasks - take
+    }
+
+    /// Workers of which this is left get a task each.
+    fn use_for_one(&mut self, left: &Resources, request: &Resources, count: u64) {
+        if count > 0 {
+            self.used.push(UsedBins { left: left.less(request), count });
+        }
     }
 
     /// Splits a group into workers that are filled, at most one that is filled in part, and those that stay as they are.
@@ -149,6 +187,25 @@ mod tests {
         // What fits no worker opens none, and what asks for nothing needs one.
         assert_eq!(packed(1, 9, &[(5, 1, 5)]), (1, 0));
         assert_eq!(packed(0, 9, &[(0, 0, 5)]), (0, 1));
+    }
+
+    #[test]
+    fn tasks_that_start_together_have_a_worker_each() {
+        let mut bins = Bins::new(Resources::new(400, 8), 2);
+        let one = Resources::new(100, 1);
+        assert_eq!(bins.fill_apart(&one, 5), 3);
+        assert_eq!((bins.open_apart(&one, 3, 2), bins.empty(), bins.opened()), (1, 0, 2));
+        // The next four find room beside them.
+        assert_eq!((bins.fill_apart(&one, 4), bins.fill_apart(&Resources::new(300, 1), 1)), (0, 1));
+        assert_eq!(bins.open_apart(&Resources::new(500, 1), 1, 9), 1);
+    }
+
+    #[test]
+    fn workers_that_get_no_more_have_room_for_what_they_run() {
+        let mut bins = Bins::new(Resources::new(400, 8), 0);
+        let one = Resources::new(100, 1);
+        bins.confine(one.clone(), 2);
+        assert_eq!((bins.fill(&one, 3), bins.empty()), (1, 0));
     }
 
     #[test]

@@ -8,10 +8,19 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 impl ClassScaling {
     /// The reason as a sentence for people. The target is that of the answer which this is a part of.
     pub fn reason(&self, target_wait_ms: u64) -> String {
-        let ClassScaling { here, busy, unusable, wanted, tasks, unknown_tasks, max, .. } = *self;
+        let ClassScaling { here, busy, unusable, wanted, tasks, unknown_tasks, max, for_others, .. } = *self;
         let mut run = format!("{busy} of {here} workers run something");
+        if self.confined > 0 {
+            run += &format!(", of which {} get no more for now", self.confined);
+        }
         if unusable > 0 {
             run += &format!(", and {unusable} of the others take no work");
+        }
+        if tasks == 0 && for_others > 0 {
+            let at_max = if self.is_at_max { format!("; {}", at_most(max)) } else { String::new() };
+            return format!(
+                "of the tasks that count for other classes {for_others} at a time have room here; {run}{at_max}"
+            );
         }
         if tasks == 0 {
             let kept =
@@ -28,7 +37,7 @@ impl ClassScaling {
         let (noun, verb) = if tasks == 1 { ("task", "waits") } else { ("tasks", "wait") };
         let (at_a_time, target) = (self.tasks_at_a_time, duration(target_wait_ms));
         let bound = match (self.is_at_max, self.grows) {
-            (true, _) => format!("; the class has at most {max} workers"),
+            (true, _) => format!("; {}", at_most(max)),
             (false, false) => {
                 "; no more workers are asked for, because other classes are declared".to_owned()
             }
@@ -38,6 +47,10 @@ impl ClassScaling {
             "{tasks} {noun} {verb}, to run {work}; {at_a_time} at a time start all within {target}; {run}{bound}"
         )
     }
+}
+
+fn at_most(max: u32) -> String {
+    format!("the class has at most {max} workers")
 }
 
 /// A duration in its largest unit that keeps it at least 2.

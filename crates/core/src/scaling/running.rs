@@ -2,7 +2,8 @@
 
 use super::machine_class::MachineClass;
 use crate::engine::Engine;
-use crate::ids::TaskId;
+use crate::explain::vetoed_workers;
+use crate::ids::{TaskId, WorkerId};
 use crate::licences::LicencePool;
 use crate::plan::{Work, ends_at};
 use crate::resources::Resources;
@@ -30,6 +31,34 @@ pub(super) struct RunningWork {
 pub(super) fn is_busy(worker: &Worker) -> bool {
     let booked = &worker.booked;
     !booked.is_idle() || booked.has_attempts() || *booked.sum() != Resources::default()
+}
+
+/// Busy workers that get nothing besides what they run: they take no work now, or a rule vetoes them for what is in use
+/// there. Rules are asked of the first workers with room alone, as where vetoed workers are told.
+pub(super) fn confined_workers(engine: &Engine, classes: &[MachineClass<'_>]) -> BTreeSet<WorkerId> {
+    let vetoed = vetoed_workers(engine).into_iter().filter(|(_, why)| why.vetoed_use().is_some());
+    let mut confined: BTreeSet<WorkerId> = vetoed.map(|(worker, _)| worker).collect();
+    let workers = || classes.iter().flat_map(|class| &class.workers);
+    confined.extend(workers().filter(|worker| !worker.takes_work()).map(|worker| worker.record.id));
+    for worker in workers().filter(|worker| !is_busy(worker)) {
+        confined.remove(&worker.record.id);
+    }
+    confined
+}
+
+/// How many of these workers of a class there are, by the amounts that they run. Those of further amounts have no room.
+pub(super) fn confined_sums(
+    class: &MachineClass<'_>,
+    confined: &BTreeSet<WorkerId>,
+) -> BTreeMap<Resources, u64> {
+    let mut sums: BTreeMap<Resources, u64> = BTreeMap::new();
+    for worker in class.workers.iter().filter(|worker| confined.contains(&worker.record.id)) {
+        let sum = worker.booked.sum();
+        let is_known = sums.contains_key(sum) || sums.len() < SHAPES_MAX;
+        let sum = if is_known { sum.clone() } else { Resources::default() };
+        *sums.entry(sum).or_default() += 1;
+    }
+    sums
 }
 
 /// How many running tasks one stands for that is looked at.

@@ -3,7 +3,9 @@
 
 use super::machine_class::{MachineClass, machine_classes};
 use super::packing::Bins;
-use super::running::{is_busy, running_work, stride, with_all_limits, with_limits};
+use super::running::{
+    confined_sums, confined_workers, is_busy, running_work, stride, with_all_limits, with_limits,
+};
 use super::settings::ScalingSettings;
 use super::waiting::{Backlog, JOBS_MAX, WaitingWork, backlog};
 use crate::class::Class;
@@ -21,6 +23,10 @@ const SPARE_NAMED_MAX: usize = 100;
 /// Looks at a worker for whether it could run a class of work that no machine of a class could.
 const LOOKS_MAX: usize = 500_000;
 
+/// Gangs of one class of work whose tasks get workers of their own. Those of further gangs are packed like other tasks: by
+/// then they mostly find as many workers.
+const GANGS_APART_MAX: u64 = 8;
+
 /// How many workers the farm wants.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scaling {
@@ -35,6 +41,8 @@ pub struct Scaling {
     pub bound_tasks: u64,
     /// Waiting tasks that a quota, a limit or a cap keeps from starting, so that more workers would not help.
     pub blocked_tasks: u64,
+    /// Ready tasks of paused queues and of held jobs.
+    pub paused_tasks: u64,
     /// Classes of work that were not looked at, because there are too many.
     pub work_classes_left_out: usize,
 }
@@ -67,6 +75,10 @@ pub struct ClassScaling {
     pub work_ms: u64,
     /// Of the waiting tasks, how many at a time start all of them within the target.
     pub tasks_at_a_time: u64,
+    /// Tasks at a time that have room here, and count for another class.
+    pub for_others: u64,
+    /// Of the busy workers, those that get no more than they run: under pressure, for example.
+    pub confined: u32,
     /// Workers that the class has at most.
     pub max: u32,
     /// More than these would be wanted.
@@ -89,18 +101,19 @@ pub struct UnrunnableWork {
 /// The classes of machines, by their places in the list, that could run a class of work.
 type Homes = Vec<usize>;
 
-/// Requests of waiting tasks and the classes that could run them, with the number of these tasks that run at a time.
-type Requests = BTreeMap<(Homes, Resources), f64>;
+/// Requests of waiting tasks, the classes that could run them, and how many start together, each on another worker; with the
+/// number of these tasks that run at a time.
+type Requests = BTreeMap<(Homes, Resources, u32), f64>;
 
 /// What is found out of one class of machines.
 struct Tally {
     bins: Bins,
     busy: u32,
     unusable: u32,
+    confined: u32,
     /// What the tasks that run leave of a slot.
     shared: SharedSlot,
-    /// Tasks that start together, each on another worker.
-    together: u32,
+    for_others: u64,
     is_at_max: bool,
     tasks: f64,
     unknown: f64,
@@ -114,13 +127,14 @@ pub fn survey(engine: &Engine, settings: &ScalingSettings) -> Scaling {
     let target_ms = settings.target_wait_ms.max(1) as f64;
     let classes = machine_classes(engine.workers().present(), settings);
     let mut tallies = tallies_of(engine, &classes, target_ms);
-    let Backlog { by_class, blocked, classes_left_out } = backlog(engine, target_ms);
+    let Backlog { by_class, blocked, paused, classes_left_out } = backlog(engine, target_ms);
     let mut answer = Scaling {
         target_wait_ms: settings.target_wait_ms,
         classes: Vec::new(),
         unrunnable: UnrunnableWork::default(),
         bound_tasks: 0,
         blocked_tasks: whole(blocked),
+        paused_tasks: paused,
         work_classes_left_out: classes_left_out,
     };
     let (mut requests, mut looks) = (Requests::new(), LOOKS_MAX);
@@ -132,9 +146,10 @@ pub fn survey(engine: &Engine, settings: &ScalingSettings) -> Scaling {
             Some(home) => {
                 tallies[home].count(&work, class);
                 for (part, homes) in class.parts().zip(homes) {
-                    let tasks = work.at_a_time * f64::from(part.nodes.unwrap_or(1));
+                    let apart = part.nodes.unwrap_or(1);
                     let request = with_limits(&part.request, &part.limits, engine.licences());
-                    *requests.entry((homes, request)).or_default() += tasks;
+                    *requests.entry((homes, request, apart)).or_default() +=
+                        work.at_a_time * f64::from(apart);
                 }
             }
             None if could_run(engine, class, &mut looks) => answer.bound_tasks += whole(work.tasks),
@@ -149,12 +164,19 @@ pub fn survey(engine: &Engine, settings: &ScalingSettings) -> Scaling {
 /// The classes with what their workers run, before anything that waits.
 fn tallies_of(engine: &Engine, classes: &[MachineClass<'_>], target_ms: f64) -> Vec<Tally> {
     let stride = stride(classes);
+    let confined = confined_workers(engine, classes);
     let tally = |class: &MachineClass<'_>| {
         let model = with_all_limits(&class.model.record.capacity, engine.licences());
         let work = running_work(engine, class, target_ms, stride);
         let busy = class.workers.iter().filter(|worker| is_busy(worker)).count() as u32;
         let unusable = class.workers.iter().filter(|worker| is_unusable(worker)).count() as u32;
-        let mut bins = Bins::new(model.clone(), class.workers.len() as u64 - u64::from(unusable));
+        let sums = confined_sums(class, &confined);
+        let confined_count: u64 = sums.values().sum();
+        let others = class.workers.len() as u64 - u64::from(unusable) - confined_count;
+        let mut bins = Bins::new(model.clone(), others);
+        for (sum, count) in sums {
+            bins.confine(with_all_limits(&sum, engine.licences()), count);
+        }
         let mut shared = SharedSlot::default();
         for (request, tasks) in largest_first(work.at_a_time, |request| request) {
             let slots = shared.slots(&request, tasks);
@@ -167,8 +189,9 @@ fn tallies_of(engine: &Engine, classes: &[MachineClass<'_>], target_ms: f64) -> 
             bins,
             busy,
             unusable,
+            confined: small(confined_count),
             shared,
-            together: 0,
+            for_others: 0,
             is_at_max: false,
             tasks: 0.0,
             unknown: 0.0,
@@ -182,20 +205,49 @@ fn tallies_of(engine: &Engine, classes: &[MachineClass<'_>], target_ms: f64) -> 
 /// Gives what waits room: on workers that there are first, then on further ones.
 fn pack(requests: Requests, classes: &[MachineClass<'_>], tallies: &mut [Tally]) {
     let mut shared: BTreeMap<Homes, SharedSlot> = BTreeMap::new();
-    for ((homes, request), mut tasks) in largest_first(requests, |(_, request)| request) {
+    for ((homes, request, apart), mut tasks) in largest_first(requests, |(_, request, _)| request) {
+        if apart > 1 {
+            let gangs = whole(tasks / f64::from(apart)).min(GANGS_APART_MAX);
+            for _ in 0..gangs {
+                give_room(&homes, &request, apart.into(), true, classes, tallies);
+            }
+            tasks = (tasks - (gangs * u64::from(apart)) as f64).max(0.0);
+        }
         for home in &homes {
             tasks -= tallies[*home].shared.take(&request, tasks);
         }
-        let mut left = shared.entry(homes.clone()).or_default().slots(&request, tasks);
-        for home in &homes {
-            left = tallies[*home].bins.fill(&request, left);
-        }
-        for home in homes.iter().filter(|home| classes[**home].grows) {
-            let (class, tally) = (&classes[*home], &mut tallies[*home]);
-            let has = class.workers.len() as u64 + tally.bins.opened();
-            left = tally.bins.open(&request, left, u64::from(class.max).saturating_sub(has));
-            tally.is_at_max |= left > 0;
-        }
+        let slots = shared.entry(homes.clone()).or_default().slots(&request, tasks);
+        give_room(&homes, &request, slots, false, classes, tallies);
+    }
+}
+
+/// Gives tasks that run at a time room on workers of the classes that could run them, each on another worker if they are to
+/// be apart.
+fn give_room(
+    homes: &[usize],
+    request: &Resources,
+    tasks: u64,
+    apart: bool,
+    classes: &[MachineClass<'_>],
+    tallies: &mut [Tally],
+) {
+    let counted_for = preferred(homes, classes);
+    let mut left = tasks;
+    for home in homes {
+        let tally = &mut tallies[*home];
+        let bins = &mut tally.bins;
+        let rest = if apart { bins.fill_apart(request, left) } else { bins.fill(request, left) };
+        tally.gave_room(left - rest, counted_for == Some(*home));
+        left = rest;
+    }
+    for home in homes.iter().filter(|home| classes[**home].grows) {
+        let (class, tally) = (&classes[*home], &mut tallies[*home]);
+        let bins = &mut tally.bins;
+        let most = u64::from(class.max).saturating_sub(class.workers.len() as u64 + bins.opened());
+        let rest = if apart { bins.open_apart(request, left, most) } else { bins.open(request, left, most) };
+        tally.is_at_max |= rest > 0;
+        tally.gave_room(left - rest, counted_for == Some(*home));
+        left = rest;
     }
 }
 
@@ -206,7 +258,7 @@ fn told(class: &MachineClass<'_>, tally: &Tally) -> ClassScaling {
     let besides = if more > 0 { tally.unusable } else { 0 };
     let needed = used.max(tally.busy).saturating_add(more).saturating_add(besides);
     let most = if class.grows { class.max } else { here };
-    let wanted = needed.max(tally.together).max(class.min).min(most.max(tally.busy));
+    let wanted = needed.max(class.min).min(most.max(tally.busy));
     let mut idle: Vec<&Worker> = class.workers.iter().copied().filter(|worker| is_idle(worker)).collect();
     idle.sort_by_key(|worker| (worker.takes_work(), Reverse(worker.record.id)));
     idle.truncate(here.saturating_sub(wanted) as usize);
@@ -223,6 +275,8 @@ fn told(class: &MachineClass<'_>, tally: &Tally) -> ClassScaling {
         unknown_tasks: whole(tally.unknown),
         work_ms: whole(tally.work_ms),
         tasks_at_a_time: whole(tally.at_a_time),
+        for_others: tally.for_others,
+        confined: tally.confined,
         max: most,
         is_at_max: tally.is_at_max,
         grows: class.grows,
@@ -264,14 +318,17 @@ fn could_run(engine: &Engine, class: &Class, looks: &mut usize) -> bool {
 }
 
 impl Tally {
+    fn gave_room(&mut self, tasks: u64, is_counted_here: bool) {
+        if !is_counted_here {
+            self.for_others += tasks;
+        }
+    }
+
     fn count(&mut self, work: &WaitingWork, class: &Class) {
         self.tasks += work.tasks;
         self.unknown += work.unknown;
         self.work_ms += work.work_ms;
         self.at_a_time += work.at_a_time * f64::from(class.tasks_at_a_time().max(1));
-        if class.is_gang() {
-            self.together = self.together.max(class.tasks_at_a_time());
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, QueueId, StepKey};
+use crate::job::Job;
 use crate::plan::within_limit;
 use std::collections::BTreeMap;
 
@@ -15,6 +16,9 @@ const STEPS_PER_CLASS_MAX: usize = 16;
 
 /// Steps of one class that are counted; more are not counted.
 const STEPS_COUNTED_MAX: usize = 10_000;
+
+/// Jobs that are looked at for tasks that more workers would not start.
+const JOBS_LOOKED_MAX: usize = 10_000;
 
 /// Jobs of one class that are named.
 pub(super) const JOBS_MAX: usize = 20;
@@ -38,8 +42,10 @@ pub(super) struct WaitingWork {
 #[derive(Default)]
 pub(super) struct Backlog {
     pub(super) by_class: BTreeMap<ClassId, WaitingWork>,
-    /// Tasks that a quota or a limit keeps from starting, however many workers there are.
+    /// Tasks that a quota, a limit or a cap keeps from starting, however many workers there are.
     pub(super) blocked: f64,
+    /// Tasks of paused queues and of held jobs.
+    pub(super) paused: u64,
     /// Classes of work that were not looked at.
     pub(super) classes_left_out: usize,
 }
@@ -56,7 +62,7 @@ struct Demand {
     job: Option<JobId>,
 }
 
-/// Looks at what waits. What a paused queue or a held job has is not among it.
+/// Looks at what waits. What a paused queue or a held job has is only counted.
 pub(super) fn backlog(engine: &Engine, target_ms: f64) -> Backlog {
     let mut room = RoomInLimits { engine, cpu: BTreeMap::new(), limits: BTreeMap::new() };
     let queues = engine.queues();
@@ -78,10 +84,11 @@ pub(super) fn backlog(engine: &Engine, target_ms: f64) -> Backlog {
     }
     for ((queue, _), subqueue) in engine.subqueues().iter() {
         let (away, first) = (subqueue.away().ready, subqueue.positions().next());
-        let Some(position) = first.filter(|_| away > 0) else { continue };
         if engine.queues().get(queue).record.paused.is_some() {
+            backlog.paused += away;
             continue;
         }
+        let Some(position) = first.filter(|_| away > 0) else { continue };
         // Parked jobs fit the same workers as the first resident job of their subqueue.
         let Some(key) = engine.ledger().first_ready(position.job) else { continue };
         let Some(id) = engine.ledger().step(key).map(|step| step.class) else { continue };
@@ -91,10 +98,29 @@ pub(super) fn backlog(engine: &Engine, target_ms: f64) -> Backlog {
             backlog.add(id, class, &parked, target_ms, &mut room);
         }
     }
+    backlog.count_held_back(engine);
     backlog
 }
 
 impl Backlog {
+    /// Counts the ready tasks of steps that stand in no queue, or in one that is paused.
+    fn count_held_back(&mut self, engine: &Engine) {
+        let waits = |job: &&Job| job.stop.is_none() && job.after.is_empty();
+        for job in engine.jobs().take(JOBS_LOOKED_MAX).filter(waits) {
+            let queue = engine.queues().get(engine.queues().whole(job.queue));
+            let is_paused = job.held || queue.record.paused.is_some();
+            for (number, step) in job.steps.iter().enumerate().filter(|(_, step)| !step.ready.is_empty()) {
+                let key = StepKey { job: job.id, step: number as u16 };
+                let is_capped = || job.cap_reached(job.leader_of(number)).is_some();
+                if is_paused {
+                    self.paused += u64::from(step.ready.len());
+                } else if is_capped() || engine.licences().back_off(key).is_some() {
+                    self.blocked += f64::from(step.ready.len());
+                }
+            }
+        }
+    }
+
     fn add<'a>(
         &mut self,
         id: ClassId,
@@ -109,18 +135,21 @@ impl Backlog {
         let part_of_target = each_ms.map_or(1.0, |ms| (ms.max(1.0) / target_ms).min(1.0));
         let shared = tasks / together * part_of_target;
         // The tasks of a gang start together, or not at all.
-        let at_a_time = if class.is_gang() { shared.ceil() } else { shared };
-        let at_a_time = room.take(queue, class, at_a_time.min(at_most / together));
+        let needed = if class.is_gang() { shared.ceil() } else { shared };
+        let at_a_time = room.take(queue, class, needed.min(at_most / together));
         if at_a_time <= 0.0 {
             self.blocked += tasks;
             return;
         }
+        // The others start after these, and not because there are more workers.
+        let helped = tasks * (at_a_time / needed).min(1.0);
+        self.blocked += tasks - helped;
         let work = self.by_class.entry(id).or_default();
-        work.tasks += tasks;
+        work.tasks += helped;
         work.at_a_time += at_a_time;
         match each_ms {
-            Some(ms) => work.work_ms += ms * tasks,
-            None => work.unknown += tasks,
+            Some(ms) => work.work_ms += ms * helped,
+            None => work.unknown += helped,
         }
         let job = job.filter(|_| work.jobs.len() < JOBS_MAX);
         work.jobs.extend(job);

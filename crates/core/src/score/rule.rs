@@ -18,6 +18,15 @@ pub trait ScoreRule: Send + Sync {
     fn contribution(&self, pair: &Pair) -> Contribution;
 }
 
+/// The reason of the veto of a worker whose cores other programs use.
+pub const CORES_IN_USE: &str = "something else uses the worker's processors";
+
+/// The reason of the veto of a worker whose memory is in use.
+pub const MEMORY_IN_USE: &str = "hardly any memory is free";
+
+/// The same where earlier tasks held more than what is left.
+pub const MEMORY_SHORT: &str = "it is predicted to hold more memory than is free";
+
 /// What a rule says of a pair. Reasons are fixed texts, so that judging allocates nothing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[allow(missing_docs, reason = "the names and types of most fields say it all")]

@@ -30,7 +30,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_api::SetQueue;
 use windlass_core::TaskId;
-use windlass_core::scaling::ScalingSettings;
+use windlass_core::engine::StartableMachine;
+use windlass_core::scaling::{ScalingSettings, startable_machines};
 use windlass_store::ServerId;
 
 /// Refusals of one user that are noted in a minute.
@@ -63,6 +64,8 @@ pub(super) struct AppShared {
     pub(super) figures: Arc<Figures>,
     /// By what it is worked out how many workers are wanted.
     pub(super) scaling: ScalingSettings,
+    /// The machines of its declared classes.
+    pub(super) startable: Arc<[StartableMachine]>,
     /// How many are, as it was worked out last.
     pub(super) seen_scaling: RecentAnswer<SeenScaling>,
     /// Settings of queues that only the server's settings file changes.
@@ -179,6 +182,7 @@ pub(super) fn new_app(
         turns: Turns::default(),
         noted: Rates::new(NOTED_PER_MINUTE),
         figures: Arc::new(Figures::new(&handle.parts().clock)),
+        startable: startable_machines(&options.scaling),
         scaling: options.scaling,
         seen_scaling: RecentAnswer::default(),
         file_queues: options.queues,

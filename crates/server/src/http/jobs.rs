@@ -105,8 +105,9 @@ async fn submission(
             outcomes.insert(*id, job.state);
         }
     }
-    let submit =
-        Submit { placeable_only, existing, read_before, outcomes, ..Submit::new(RequestId(0), spec) };
+    let startable = app.shared.startable.clone();
+    let new = Submit::new(RequestId(0), spec);
+    let submit = Submit { placeable_only, startable, existing, read_before, outcomes, ..new };
     Ok((submit, is_new_queue))
 }
 

@@ -3,7 +3,7 @@
 use super::known;
 use crate::job::Kind;
 use crate::score::context::Pair;
-use crate::score::rule::{Contribution, ScoreRule};
+use crate::score::rule::{CORES_IN_USE, Contribution, MEMORY_IN_USE, MEMORY_SHORT, ScoreRule};
 use crate::score::weights;
 use crate::score::windows::Metric;
 
@@ -86,7 +86,7 @@ impl ScoreRule for ResourceSaturation {
 
     fn contribution(&self, pair: &Pair) -> Contribution {
         if pair.job.kind != Kind::Evaluation && !lacks_predicted(pair) && is_busy(pair) {
-            return Contribution::hold("something else uses the worker's processors");
+            return Contribution::hold(CORES_IN_USE);
         }
         MemorySaturation.contribution(pair)
     }
@@ -112,13 +112,13 @@ impl ScoreRule for MemorySaturation {
 
     fn contribution(&self, pair: &Pair) -> Contribution {
         if lacks_predicted(pair) {
-            return Contribution::hold("it is predicted to hold more memory than is free");
+            return Contribution::hold(MEMORY_SHORT);
         }
         if pair.job.kind == Kind::Evaluation {
             return Contribution::none("an evaluation");
         }
         if is_short(pair) {
-            return Contribution::hold("hardly any memory is free");
+            return Contribution::hold(MEMORY_IN_USE);
         }
         Contribution::none("nothing known against it")
     }
