@@ -22,10 +22,15 @@ const SHOW: &str = "GET /scheduler/v1/jobs/ID";
 const HOST: &str = "GET /scheduler/v1/hosts/HOST";
 const REGISTER: &str = "POST /scheduler/v1/hosts/HOST";
 const PROVIDE: &str = "the WebSocket /scheduler/v1/vm-container-provider/HOST";
+const LISTS: &str = "GET /scheduler/v1/dashboard/jobs/pending or running";
 const WATCH: &str = "the WebSocket /scheduler/v1/client";
 
-/// Paths of the clients of 2022 and before, as the router has them, and what is asked today instead.
-pub(crate) const MOVED: [(&str, &str); 27] = [
+/// Below this the proxy of a laboratory of 2022 shows the scheduler's own paths.
+pub(crate) const PROXIED: &str = "/scheduler";
+
+/// Paths of the clients of 2022 and before, as the router has them, and what is asked today instead. Those that do not
+/// begin with [`PROXIED`] are served below it, too.
+pub(crate) const MOVED: [(&str, &str); 28] = [
     ("/cancel_jobs", CANCEL),
     ("/scheduler/cancel-jobs", CANCEL),
     ("/scheduler/submit-job", "POST /scheduler/v1/jobs/submit"),
@@ -41,9 +46,9 @@ pub(crate) const MOVED: [(&str, &str); 27] = [
     ("/set_host_mac", REGISTER),
     ("/del_host_mac", REGISTER),
     ("/set_host2queues", REGISTER),
+    ("/del_host2queues", REGISTER),
     ("/heart-beat", PROVIDE),
     ("/ws/{*boot}", PROVIDE),
-    ("/scheduler/ws/{*boot}", PROVIDE),
     ("/scheduler/vm-container-provider/{host}", PROVIDE),
     ("/scheduler/client", WATCH),
     ("/filter", WATCH),
@@ -51,7 +56,8 @@ pub(crate) const MOVED: [(&str, &str); 27] = [
     ("/scheduler/report-event", UPDATE),
     ("/~lkp/cgi-bin/{*report}", UPDATE),
     ("/scheduler/lkp/{*report}", UPDATE),
-    ("/data_api/{*query}", "GET /scheduler/v1/dashboard/jobs/pending or running"),
+    ("/data_api/{*query}", LISTS),
+    ("/web_backend/{*query}", LISTS),
     ("/scheduler/job-initrd-tmpfs/{job}/{file}", "GET /srv/scheduler/pending-jobs/ID/job.cgz"),
 ];
 
@@ -62,10 +68,15 @@ pub(crate) fn is_open(path: &str) -> bool {
 }
 
 fn is_moved(path: &str) -> bool {
-    MOVED.iter().any(|(pattern, _)| match pattern.split_once('{') {
+    let below = path.strip_prefix(PROXIED).filter(|rest| !rest.starts_with(PROXIED));
+    MOVED.iter().any(|(pattern, _)| fits(path, pattern) || below.is_some_and(|path| fits(path, pattern)))
+}
+
+fn fits(path: &str, pattern: &str) -> bool {
+    match pattern.split_once('{') {
         Some((start, _)) => path.starts_with(start),
-        None => path == *pattern,
-    })
+        None => path == pattern,
+    }
 }
 
 /// True if a token may come as a password, because boot loaders and browsers can show no other. Requests there change
@@ -139,10 +150,25 @@ mod tests {
 
     #[test]
     fn older_paths_are_the_gateway_s_and_their_neighbours_are_not() {
-        for path in ["/cancel_jobs", "/~lkp/cgi-bin/lkp-post-run", "/scheduler/stop-job/7", "/filter"] {
+        for path in [
+            "/cancel_jobs",
+            "/scheduler/cancel_jobs",
+            "/~lkp/cgi-bin/lkp-post-run",
+            "/scheduler/~lkp/cgi-bin/lkp-wtmp",
+            "/scheduler/stop-job/7",
+            "/filter",
+            "/web_backend/get_jobs",
+        ] {
             assert!(is_open(path), "{path}");
         }
-        for path in ["/cancel_jobs/1", "/filters", "/scheduler", "/~lkp/x", "/api/v1/jobs"] {
+        for path in [
+            "/cancel_jobs/1",
+            "/filters",
+            "/scheduler",
+            "/~lkp/x",
+            "/scheduler/scheduler/client",
+            "/api/v1/jobs",
+        ] {
             assert!(!is_open(path), "{path}");
         }
     }

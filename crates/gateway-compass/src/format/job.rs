@@ -1,6 +1,6 @@
 //! The fields of a job: known ones are checked, and all are stored.
 
-use super::bad_job::{BadJob, JOB_BYTES_MAX, bad_field};
+use super::bad_job::{BadJob, JOB_BYTES_MAX, bad_field, bad_type};
 use super::fields::{Fields, has_name, is_variable, scalar, text_of, texts};
 use super::names::{BOX, CLUSTER_ROLES, EXECUTOR_NAME, SEALED_SECRETS};
 use super::quantity::{parse_memory, parse_seconds};
@@ -357,11 +357,11 @@ fn check_types(fields: &Fields) -> Result<(), BadJob> {
             _ => value.is_object(),
         };
         if !is_expected {
-            return Err(BadJob::Type { field: name.clone(), expect });
+            return Err(bad_type(name, expect, value));
         }
         let mut inner = value.as_object().filter(|_| expect == HASHES).into_iter().flatten();
-        if let Some((key, _)) = inner.find(|(_, inner)| !inner.is_null() && !inner.is_object()) {
-            return Err(BadJob::Type { field: format!("{name}.{key}"), expect: "hash" });
+        if let Some((key, other)) = inner.find(|(_, inner)| !inner.is_null() && !inner.is_object()) {
+            return Err(bad_type(&format!("{name}.{key}"), "hash", other));
         }
     }
     for (name, why) in UNSUPPORTED {
@@ -405,7 +405,7 @@ fn word(fields: &Fields, key: &str) -> Result<Option<String>, BadJob> {
 /// A field with a list of names; `None` if it is absent or empty.
 fn named(fields: &Fields, key: &str) -> Result<Option<BTreeSet<String>>, BadJob> {
     let Some(value) = fields.get(key) else { return Ok(None) };
-    let all = texts(value).ok_or_else(|| BadJob::Type { field: key.to_owned(), expect: "array" })?;
+    let all = texts(value).ok_or_else(|| bad_type(key, "array", value))?;
     let fits =
         |text: &String| (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     if all.len() > NEEDS_PER_STEP_MAX {

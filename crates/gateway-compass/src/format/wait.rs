@@ -1,6 +1,6 @@
 //! Wait conditions. A job or a client waits for other jobs until each meets its condition.
 
-use super::bad_job::BadJob;
+use super::bad_job::{BadJob, bad_type};
 use super::fields::{Fields, scalar, text_of};
 use super::stage::{Health, Readiness, Stage};
 use serde_json::Value;
@@ -43,7 +43,6 @@ pub struct WaitSpec {
 impl WaitSpec {
     /// Reads the fields `wait_on` and `wait_options`.
     pub fn parse(fields: &Fields) -> Result<WaitSpec, BadJob> {
-        let expect = |field: &str, expect| BadJob::Type { field: field.to_owned(), expect };
         let mut spec = WaitSpec::default();
         match fields.get("wait_on") {
             None | Some(Value::Null) => {}
@@ -60,7 +59,7 @@ impl WaitSpec {
                     spec.wait_on.insert(job, Condition::parse(condition)?);
                 }
             }
-            Some(_) => return Err(expect("wait_on", "hash")),
+            Some(other) => return Err(bad_type("wait_on", "hash", other)),
         }
         match fields.get("wait_options") {
             None | Some(Value::Null) => {}
@@ -69,10 +68,10 @@ impl WaitSpec {
                 spec.get_fields = match options.get("get_fields") {
                     None | Some(Value::Null) => BTreeSet::new(),
                     Some(Value::Object(fields)) => fields.keys().cloned().collect(),
-                    Some(_) => return Err(expect("wait_options.get_fields", "hash")),
+                    Some(other) => return Err(bad_type("wait_options.get_fields", "hash", other)),
                 };
             }
-            Some(_) => return Err(expect("wait_options", "hash")),
+            Some(other) => return Err(bad_type("wait_options", "hash", other)),
         }
         Ok(spec)
     }
@@ -115,7 +114,7 @@ impl Condition {
         let all = match value {
             Value::Null => return Ok(Condition::default()),
             Value::Object(all) => all,
-            _ => return Err(BadJob::Type { field: "wait_on".to_owned(), expect: "hash of hash" }),
+            other => return Err(bad_type("wait_on", "hash of hash", other)),
         };
         let mut condition = Condition::default();
         for (field, wanted) in all {

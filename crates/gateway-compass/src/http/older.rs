@@ -2,7 +2,7 @@
 
 use crate::answer::tell;
 use crate::app::App;
-use crate::paths::MOVED;
+use crate::paths::{MOVED, PROXIED};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -16,7 +16,11 @@ const CANCEL_JOBS: &str = "/cancel_jobs";
 pub(super) fn routes() -> Router<App> {
     let mut routes = Router::new();
     for (path, instead) in MOVED {
-        routes = routes.route(path, any(move || std::future::ready(gone(path, instead))));
+        let answer = move || std::future::ready(gone(path, instead));
+        routes = routes.route(path, any(answer));
+        if !path.starts_with(PROXIED) {
+            routes = routes.route(&format!("{PROXIED}{path}"), any(answer));
+        }
     }
     routes
 }
