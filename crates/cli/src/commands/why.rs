@@ -13,6 +13,8 @@ use clap::Args;
 use std::fmt::Write as _;
 use windlass_api::client::Client;
 use windlass_api::{Change, ChangeBy, FailedTask, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
+use windlass_core::time::NS_PER_S;
+use windlass_core::worker::REST_NS;
 
 /// Explains why a task does not run and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
@@ -260,6 +262,13 @@ pub fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
     lines.extend(network.map(|network| format!("{network}{counts}")));
     let (network, pressures): (Vec<&str>, Vec<&str>) =
         why.saturated.iter().map(String::as_str).partition(|what| *what == "network");
+    let is_over = why.pressure.cpu.zip(why.thresholds.cpu).is_some_and(|(is, max)| is >= max);
+    if is_over && why.pressure_counts && !pressures.contains(&"cpu") {
+        let rest_s = REST_NS / NS_PER_S;
+        lines.push(format!(
+            "its cpu pressure counts when nothing has run there for {rest_s} s: tasks cause it, too"
+        ));
+    }
     if !pressures.is_empty() {
         lines.push(format!("gets no work until its {} pressure falls", pressures.join(" and ")));
     }
@@ -564,8 +573,13 @@ mod tests {
             ..reserved_worker()
         };
         let text = plain(&worker_text(&held, NOW_MS));
+        assert!(!text.contains("its cpu pressure counts"), "{text}");
         assert!(text.contains("io - of 75% (ignored: load.pressure is off)\n"), "{text}");
         assert!(text.contains("gets no work until its memory and io pressure falls\n"), "{text}");
         assert!(text.ends_with("in quarantine, tried again in 2 min: it fails\n"), "{text}");
+        let cpu_alone = Percents { cpu: Some(91.0), ..Percents::default() };
+        let busy = WorkerWhy { pressure: cpu_alone, saturated: Vec::new(), ..reserved_worker() };
+        let text = plain(&worker_text(&busy, NOW_MS));
+        assert!(text.contains("its cpu pressure counts when nothing has run there for 30 s"), "{text}");
     }
 }

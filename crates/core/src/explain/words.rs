@@ -7,6 +7,8 @@ use crate::WorkerId;
 use crate::job::{RunningCap, Stop};
 use crate::plan::placement::Ineligible;
 use crate::resources::{Bytes, Cpus};
+use crate::time::NS_PER_S;
+use crate::worker::REST_NS;
 
 macro_rules! words {
     ($($value:ident $word:literal,)*) => {
@@ -319,6 +321,17 @@ fn noted(note: &Option<String>) -> String {
     note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default()
 }
 
+/// Pressure on cpus is named with the rule by which it counts: a worker whose tasks cause the same pressure is not held.
+fn under_pressure(what: &str) -> String {
+    match what {
+        "cpu" => format!(
+            "under cpu pressure of other programs: nothing of Windlass has run there for {} s",
+            REST_NS / NS_PER_S
+        ),
+        what => format!("under {what} pressure"),
+    }
+}
+
 fn say_closed(closed: &Ineligible) -> String {
     let every = "every worker that could run it";
     // What judges a worker that has room: others are busy.
@@ -332,7 +345,7 @@ fn say_closed(closed: &Ineligible) -> String {
             Bytes(*free),
             Bytes(*needs)
         ),
-        Ineligible::UnderPressure(what) => format!("{every} is under {what} pressure"),
+        Ineligible::UnderPressure(what) => format!("{every} is {}", under_pressure(what)),
         Ineligible::NetworkInUse => {
             format!("{with_room} uses its network already, and its step is network-bound")
         }
@@ -417,7 +430,7 @@ fn say_of_worker(reason: &Ineligible) -> String {
             Bytes(*free),
             Bytes(*needs)
         ),
-        Ineligible::UnderPressure(what) => format!("it is under {what} pressure"),
+        Ineligible::UnderPressure(what) => format!("it is {}", under_pressure(what)),
         Ineligible::NetworkInUse => "its network is in use, and the waiting work is network-bound".to_owned(),
         Ineligible::Busy(_) => "it is full: its tasks hold what the waiting work needs".to_owned(),
         Ineligible::Foreign(_) => "processes outside of Windlass hold what the waiting work needs".to_owned(),

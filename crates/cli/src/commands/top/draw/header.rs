@@ -9,10 +9,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::Span;
-use windlass_api::figures::{FarmSeries, Overview};
+use windlass_api::figures::{FarmCpus, FarmSeries, Overview};
 
 /// Columns of the bar of cpus.
 const BAR: usize = 12;
+/// Columns from which the amounts of cpus have all their words.
+const WIDE: u16 = 120;
 /// The heights of a line of the recent past.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -98,7 +100,7 @@ fn meters(buffer: &mut Buffer, state: &State, overview: &Overview, area: Rect) {
         x = put(buffer, area, x, &text, style(state, Tone::Queue(place)));
     }
     x = put(buffer, area, x, &"-".repeat(BAR - filled), style(state, Tone::Faint));
-    x = put(buffer, area, x, &format!("] {}/{} ", number(cpus.booked), number(cpus.total)), plain);
+    x = put(buffer, area, x, &format!("] {} ", amounts(cpus, area.width >= WIDE)), plain);
     // The past takes what is left, in three equal parts.
     let texts = [format!("  running {} ", tasks.running), format!("  waiting {} ", tasks.ready)];
     let taken = usize::from(x) + texts.iter().map(|text| text.chars().count()).sum::<usize>();
@@ -123,6 +125,21 @@ fn meters(buffer: &mut Buffer, state: &State, overview: &Overview, area: Rect) {
         &spark(past(|series| &series.waiting), waiting, 0.0, width),
         style(state, Tone::Held),
     );
+}
+
+/// Cpus that are booked, of those of the workers that are up, and how many of the free ones take work and take none.
+fn amounts(cpus: &FarmCpus, is_wide: bool) -> String {
+    let mut text = format!("{}/{}", number(cpus.booked), number(cpus.total));
+    // A server of an earlier release tells neither.
+    let is_told = cpus.usable + cpus.out_of_service > 0.0 || cpus.booked >= cpus.total;
+    if is_wide && is_told {
+        text.push_str(&format!(", {} usable", number(cpus.usable)));
+    }
+    if cpus.out_of_service > 0.0 {
+        let what = if is_wide { "out of service" } else { "out" };
+        text.push_str(&format!(", {} {what}", number(cpus.out_of_service)));
+    }
+    text
 }
 
 /// Cpus without needless digits.
@@ -198,5 +215,16 @@ mod tests {
     #[test]
     fn cpus_have_few_digits() {
         assert_eq!([number(4.0), number(2.55), number(0.04)], ["4", "2.6", "0"]);
+    }
+
+    #[test]
+    fn free_cpus_take_work_or_are_out() {
+        let cpus =
+            FarmCpus { total: 8.0, booked: 4.5, usable: 1.5, out_of_service: 3.0, ..FarmCpus::default() };
+        assert_eq!(amounts(&cpus, true), "4.5/8, 1.5 usable, 3 out of service");
+        assert_eq!(amounts(&cpus, false), "4.5/8, 3 out");
+        let earlier = FarmCpus { usable: 0.0, out_of_service: 0.0, ..cpus };
+        assert_eq!(amounts(&earlier, true), "4.5/8");
+        assert_eq!(amounts(&FarmCpus { booked: 8.0, ..earlier }, true), "8/8, 0 usable");
     }
 }

@@ -106,8 +106,9 @@ fn overview() -> Overview {
         cpus: FarmCpus {
             total: 88.0,
             booked: 52.5,
+            usable: 21.5,
+            out_of_service: 14.0,
             by_queue: vec![holds("ann", 30.0), holds("nightly", 14.5), holds("ci", 8.0)],
-            ..FarmCpus::default()
         },
         tasks: Counts {
             total: 9_000,
