@@ -145,6 +145,8 @@ export function workerSeries(farm, worker, span) {
     memory_pressure: like(worker.psi.memory, 1),
     io_pressure: like(worker.psi.io, 4),
     load: like(0.6, 0.1),
+    network_mbit_s: like(350, 120),
+    cache_used: worker.id % 3 === 0 ? [] : like(62, 1).map((n) => Math.min(100, Math.round(n))),
   };
 }
 
