@@ -122,6 +122,15 @@ fn the_start_behind_a_task_of_a_profile_of_very_different_lengths_is_a_range() {
 }
 
 #[test]
+fn several_tasks_of_very_different_lengths_are_not_expected_to_end_together() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(1), cores(1)]);
+    [4, 30, 4, 30].into_iter().for_each(|seconds| ran(&mut farm, seconds));
+    let jobs = [(); 3].map(|()| farm.submit(spec("q", [kit::step(1, cores(1))])));
+    let starts = farm.why(task(jobs[2], 0)).turn.unwrap().starts;
+    assert_eq!(starts, Some(farm.now.after(4 * NS_PER_S)), "one of two is a short one");
+}
+
+#[test]
 fn the_start_behind_tasks_of_much_the_same_lengths_is_one_time() {
     let mut farm = Farm::with_workers(Settings::default(), [cores(1)]);
     [20, 30].into_iter().for_each(|seconds| ran(&mut farm, seconds));

@@ -162,6 +162,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 26] = [
             "profiles",
             "queues",
             "resources",
+            "score",
             "tags",
             "time",
             "worker",

@@ -42,7 +42,7 @@ fn start_with(engine: &Engine, goal: Goal, length: Length) -> Option<(Time, bool
     let mut forecast = Forecast {
         waiting_for_goal: trial.waiting_for_goal(),
         trial,
-        lengths: Lengths::new(length, engine.profiles()),
+        lengths: Lengths::new(length, engine),
         ends: BTreeSet::new(),
         sent_ahead: BTreeSet::new(),
         places: BTreeSet::new(),
