@@ -107,7 +107,7 @@ fn one_is_not_said_as_many() {
     let cap = Reason::MaxRunning(RunningCap { max: 1, is_of_job: true });
     assert_eq!(says(cap), "1 task of its job runs, and no more may at a time (max_running)");
     let pressed = Reason::Closed(Ineligible::UnderPressure("cpu"));
-    assert!(says(pressed).ends_with("other programs: nothing of Windlass has run there for 30 s"));
+    assert!(says(pressed).ends_with("under cpu pressure, and no task has run there for 30 s"));
     let together = Reason::Together { tasks: 2, placed: 1 };
     assert_eq!(says(together), "it starts together with 1 other, and 1 of these 2 tasks has room now");
     let probing = Reason::Probing { running: 1 };

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::ids::{AllocId, StepKey};
 use crate::job::TaskState;
 use crate::plan;
-use crate::plan::placement::{self, PlacementRequest};
+use crate::plan::placement::{self, Ineligible, PlacementRequest};
 
 /// Explains a place that a client holds; `None` if no client holds it.
 pub fn held_place(engine: &Engine, alloc: AllocId) -> Option<Explanation> {
@@ -52,7 +52,7 @@ fn reason_of(
         return Reason::NoWorkers;
     }
     if !present.any(|worker| placement::eligible_when_idle(request.class, worker)) {
-        return Reason::FitsNowhere;
+        return closed_for_a_while(engine, request).map_or(Reason::FitsNowhere, Reason::Closed);
     }
     if let Some(note) = &queue.record.paused {
         return Reason::Paused(note.clone());
@@ -61,4 +61,14 @@ fn reason_of(
         return Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu };
     }
     reasons::of_room(engine, request.step, (waiting.queue, waiting.class, request.class), known)
+}
+
+/// Why a worker has no place that only gives none for a while; `None` if there is no such worker.
+fn closed_for_a_while(engine: &Engine, request: &PlacementRequest) -> Option<Ineligible> {
+    engine.workers().present().find_map(|worker| {
+        let mut unmet = placement::ineligibilities(request.class, worker, false);
+        let first = unmet.next()?;
+        let is_closed = matches!(&first, Ineligible::TooSmall(short) if short.is_closed());
+        (is_closed && unmet.next().is_none()).then_some(first)
+    })
 }

@@ -324,10 +324,7 @@ fn noted(note: &Option<String>) -> String {
 /// Pressure on cpus is named with the rule by which it counts: a worker whose tasks cause the same pressure is not held.
 fn under_pressure(what: &str) -> String {
     match what {
-        "cpu" => format!(
-            "under cpu pressure of other programs: nothing of Windlass has run there for {} s",
-            REST_NS / NS_PER_S
-        ),
+        "cpu" => format!("under cpu pressure, and no task has run there for {} s", REST_NS / NS_PER_S),
         what => format!("under {what} pressure"),
     }
 }
@@ -346,6 +343,7 @@ fn say_closed(closed: &Ineligible) -> String {
             Bytes(*needs)
         ),
         Ineligible::UnderPressure(what) => format!("{every} is {}", under_pressure(what)),
+        Ineligible::TooSmall(short) if short.is_closed() => format!("{every} {closed}"),
         Ineligible::NetworkInUse => {
             format!("{with_room} uses its network already, and its step is network-bound")
         }
