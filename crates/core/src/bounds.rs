@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 pub const GANG_TASKS_MAX: u32 = 256;
 /// Attempts on one worker from which on no further task rides with another: far below what a worker's beat may list.
 pub const RIDERS_PER_WORKER_MAX: u32 = 50_000;
+/// The largest part of a task in the cpus that tasks with a jobserver share on a worker; all parts make as much.
+pub const CPU_WEIGHT_MAX: u32 = 1_000_000;
 /// Tasks that one process runs together.
 pub const CHUNK_TASKS_MAX: u32 = 1_000;
 /// Changes of the length of runs in the chunks of one step: 80 KB in memory, and some 200 KB in the database.

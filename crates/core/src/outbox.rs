@@ -361,8 +361,26 @@ pub enum WorkerCommand {
     /// Give the task its cpus again before anything else starts, and say so. A worker that says hello
     /// forgets that it was asked: it is asked again.
     Reclaim { task: TaskId, attempt: u32 },
+    /// How the worker divides cpus among its tasks with a jobserver. It replaces what was said before.
+    ShareCpus {
+        /// Hundredths of a core that nothing else holds there. What these tasks are booked with is among them.
+        cpu: u32,
+        /// Every task with a jobserver that runs or starts there, by task.
+        shares: Vec<CpuShare>,
+    },
     /// The worker and the engine differ: say hello again.
     Resync,
+}
+
+/// The part of a task with a jobserver in what such tasks share of their worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuShare {
+    /// A task that runs or starts on the worker.
+    pub task: TaskId,
+    /// The number of its attempt.
+    pub attempt: u32,
+    /// From 1 to [`CPU_WEIGHT_MAX`](crate::bounds::CPU_WEIGHT_MAX): its part against those of the others.
+    pub weight: u32,
 }
 
 impl WorkerCommand {
@@ -375,7 +393,10 @@ impl WorkerCommand {
             | WorkerCommand::Ack { task, .. }
             | WorkerCommand::Lend { task, .. }
             | WorkerCommand::Reclaim { task, .. } => Some(task.job),
-            WorkerCommand::Registered { .. } | WorkerCommand::Lease { .. } | WorkerCommand::Resync => None,
+            WorkerCommand::Registered { .. }
+            | WorkerCommand::Lease { .. }
+            | WorkerCommand::ShareCpus { .. }
+            | WorkerCommand::Resync => None,
         }
     }
 }
@@ -525,6 +546,13 @@ pub enum Refusal {
     /// Tasks that cannot run in chunks.
     #[error("step '{step}' cannot run in chunks: {why}")]
     BadChunk {
+        step: String,
+        /// What is wrong, and what would be right.
+        why: &'static str,
+    },
+    /// Tasks that cannot have a jobserver.
+    #[error("step '{step}' cannot have a jobserver: {why}")]
+    BadJobserver {
         step: String,
         /// What is wrong, and what would be right.
         why: &'static str,

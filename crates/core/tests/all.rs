@@ -15,6 +15,7 @@ mod gangs;
 mod gangs_why;
 mod growth;
 mod idle_workers;
+mod jobservers;
 mod kit;
 mod late_reports;
 mod leases;

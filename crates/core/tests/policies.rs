@@ -113,7 +113,7 @@ fn predictions() -> impl Strategy<Value = Prediction> {
 }
 
 fn jobs() -> impl Strategy<Value = JobContext> {
-    let flags = any::<[bool; 5]>();
+    let flags = any::<[bool; 6]>();
     (flags, bytes(), maybe(bytes()), number(), amounts(), maybe(bytes()), maybe(predictions())).prop_map(
         |(flags, waited_ms, deadline_ms, dependents, request, largest_memory, prediction)| JobContext {
             kind: if flags[0] { Kind::Build } else { Kind::Evaluation },
@@ -121,6 +121,7 @@ fn jobs() -> impl Strategy<Value = JobContext> {
             network_bound: flags[2],
             prefer_local: flags[3],
             fetches: flags[4],
+            has_jobserver: flags[5],
             waited_ms,
             deadline_ms,
             dependents,

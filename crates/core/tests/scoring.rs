@@ -1,7 +1,7 @@
 //! Every numeric vector of Gradient's rules, and where ours are repaired, why.
 
 use windlass_core::cache_keys::{CacheKeys, Missing, Reads, missing};
-use windlass_core::job::{Hints, Kind};
+use windlass_core::job::{Hints, Jobserver, Kind};
 use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
 use windlass_core::score::policy::{Verdict, packing, policy_by_name};
@@ -281,6 +281,10 @@ fn saturation_by_others_holds() {
     assert!(!busy(85.0, |c| c.job.has_arch = false).is_held(SATURATION));
     assert!(busy(90.0, |c| c.job.has_arch = false).is_held(SATURATION));
     assert!(!busy(95.0, |c| c.job.kind = Kind::Evaluation).is_held(SATURATION));
+    assert!(
+        !busy(95.0, |c| c.job.has_jobserver = true).is_held(SATURATION),
+        "its tokens follow what is left"
+    );
     assert!(!busy(95.0, |c| c.worker.foreign_cpu = None).is_held(SATURATION));
     for no_number in [f64::INFINITY, f64::NAN, -1.0] {
         assert!(
@@ -476,6 +480,7 @@ fn a_job_context_says_what_the_step_says() {
         prefer_local: true,
         fetches: true,
         deadline_ms: Some(7),
+        jobserver: Some(Jobserver::Pipes),
         ..Hints::default()
     };
     let request = Amounts { cpu: 100, ..Amounts::default() };
@@ -485,6 +490,7 @@ fn a_job_context_says_what_the_step_says() {
         network_bound: true,
         prefer_local: true,
         fetches: true,
+        has_jobserver: true,
         deadline_ms: Some(7),
         request,
         ..JobContext::default()

@@ -50,7 +50,10 @@ fn kind_of(message: &SimEvent) -> Option<Kind> {
             WorkerCommand::Start { .. } => Some(Kind::Start),
             WorkerCommand::Kill { .. } | WorkerCommand::Recall { .. } => Some(Kind::Kill),
             WorkerCommand::Ack { .. } => Some(Kind::Ack),
-            WorkerCommand::Lend { .. } | WorkerCommand::Reclaim { .. } | WorkerCommand::Resync => None,
+            WorkerCommand::Lend { .. }
+            | WorkerCommand::Reclaim { .. }
+            | WorkerCommand::ShareCpus { .. }
+            | WorkerCommand::Resync => None,
         },
         _ => None,
     }

@@ -7,7 +7,8 @@ use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::job::{
-    AfterEnd, ChunkSize, Chunks, Dependency, DependencyKind, End, FailFast, FailLimit, JobSpec, StepSpec,
+    AfterEnd, ChunkSize, Chunks, Dependency, DependencyKind, End, FailFast, FailLimit, JobSpec, Jobserver,
+    StepSpec,
 };
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::tags::{Attributes, Need};
@@ -162,6 +163,9 @@ fn random_step(rng: &mut Rng, number: usize, equal_tasks: u32) -> StepSpec {
     if rng.chance(100) {
         step.targets.insert(format!("w{}", rng.below(4)));
     }
+    if rng.chance(80) && step.chunks.is_none() && !step.is_external {
+        step.hints.jobserver = Some(Jobserver::Auto);
+    }
     step
 }
 
@@ -190,6 +194,7 @@ fn random_gangs(rng: &mut Rng, steps: &mut [StepSpec]) {
     steps[0].nodes = Some(nodes);
     for step in steps.iter_mut() {
         (step.chunks, step.is_external) = (None, false);
+        step.hints.jobserver = step.hints.jobserver.filter(|_| rng.chance(50));
     }
     if rng.chance(950) {
         steps[0].tasks = nodes * rng.between(1, 3) as u32;

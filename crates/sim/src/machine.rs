@@ -4,8 +4,9 @@
 //! no clock of its own.
 
 use crate::cache::Cache;
+use crate::clock::MS;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, WorkerCommand};
+use windlass_core::engine::{CpuShare, Held, HeldPhase, Hello, Inventory, WorkerCommand};
 use windlass_core::job::{End, LaunchFault, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
@@ -74,6 +75,8 @@ pub struct Keeper {
     holds: BTreeMap<AttemptKey, Hold>,
     queue: VecDeque<AttemptKey>,
     reclaims: VecDeque<AttemptKey>,
+    /// What tasks with a jobserver share, and the number of the command that said so last.
+    shares: (u64, u32, Vec<CpuShare>),
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -160,6 +163,21 @@ impl Keeper {
     /// Whether it has no attempts, not even an unacknowledged result.
     pub fn is_empty(&self) -> bool {
         self.holds.is_empty()
+    }
+
+    /// Hundredths of a core that tasks with a jobserver share, and the part of each that is here; `None` if none is.
+    pub fn shares(&self) -> Option<(u32, Vec<CpuShare>)> {
+        let (_, cpu, shares) = &self.shares;
+        let is_here = |share: &&CpuShare| self.holds.contains_key(&(share.task, share.attempt));
+        let here: Vec<CpuShare> = shares.iter().filter(is_here).copied().collect();
+        (!here.is_empty()).then_some((*cpu, here))
+    }
+
+    /// For how long an attempt that ends had tokens: all of the cpus that are shared, as if no other task took any.
+    fn token_cpu_ms(&self, key: AttemptKey, ran_ns: u64) -> Option<u64> {
+        let (_, cpu, shares) = &self.shares;
+        let has_share = shares.iter().any(|share| (share.task, share.attempt) == key);
+        has_share.then_some(ran_ns / MS * u64::from(*cpu) / 100)
     }
 
     /// Attempts whose processes run, with their request and whether their cpus are lent.
@@ -288,6 +306,11 @@ impl Machine {
             WorkerCommand::Reclaim { task, attempt } => {
                 effects.extend(keeper.reclaim((*task, *attempt), seq))
             }
+            WorkerCommand::ShareCpus { cpu, shares } => {
+                if seq > keeper.shares.0 {
+                    keeper.shares = (seq, *cpu, shares.clone());
+                }
+            }
             WorkerCommand::Resync => effects.extend(self.hello(now).map(Effect::Say)),
         }
         effects.extend(self.start_waiting(now));
@@ -317,20 +340,23 @@ impl Machine {
 
     fn end_one(&mut self, key: AttemptKey, now: Time, end: End) -> Vec<Effect> {
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
-        let Some(hold) = keeper.holds.get_mut(&key) else { return Vec::new() };
-        let started = match hold.phase {
-            Phase::Queued => None,
-            Phase::Running(at) => Some(at),
-            Phase::Ended(_) => return Vec::new(),
+        let started = match keeper.holds.get(&key).map(|hold| &hold.phase) {
+            Some(Phase::Queued) => None,
+            Some(Phase::Running(at)) => Some(*at),
+            Some(Phase::Ended(_)) | None => return Vec::new(),
         };
+        let token_cpu_ms = started.and_then(|at| keeper.token_cpu_ms(key, now.since(at)));
+        let Some(hold) = keeper.holds.get_mut(&key) else { return Vec::new() };
         let mut result = TaskResult::bare(end.clone());
         result.started = started;
         result.finished = Some(now);
+        result.token_cpu_ms = token_cpu_ms;
         result.peak_memory = hold.holds.map(|bytes| bytes.min(hold.memory_limit.unwrap_or(u64::MAX)));
         if self.lies {
             // The whole range of time.
             (result.started, result.finished) = (Some(Time(0)), Some(Time(u64::MAX)));
             (result.peak_memory, result.cpu_ms) = (Some(u64::MAX), Some(u64::MAX));
+            result.token_cpu_ms = Some(u64::MAX);
         }
         hold.phase = Phase::Ended(result.clone());
         hold.lent = false;

@@ -7,8 +7,9 @@ use crate::gangs::judge_gangs;
 use crate::machine::{AttemptKey, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use windlass_core::bounds::CPU_WEIGHT_MAX;
 use windlass_core::class::Class;
-use windlass_core::engine::{Engine, Fetch, FetchQuery, GangPlace, Write};
+use windlass_core::engine::{CpuShare, Engine, Fetch, FetchQuery, GangPlace, Write};
 use windlass_core::explain::Reason;
 use windlass_core::ids::StepKey;
 use windlass_core::job::{
@@ -119,6 +120,22 @@ impl Promises {
         let first = *self.places.entry((task, attempt)).or_insert(said);
         if first != said {
             return Err(format!("attempt {attempt} of {task} is in place {said:?}, and was in {first:?}"));
+        }
+        Ok(())
+    }
+
+    /// Checks that a machine is told of cpus that it has, and of parts of them that make no more than the whole, each of
+    /// another task.
+    pub fn shares(&self, machine: &Machine, cpu: u32, shares: &[CpuShare]) -> Checked {
+        let tasks: BTreeSet<TaskId> = shares.iter().map(|share| share.task).collect();
+        let sum: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
+        let most = u64::from(CPU_WEIGHT_MAX) + shares.len() as u64;
+        let has_none = shares.iter().any(|share| share.weight == 0);
+        if shares.is_empty() || tasks.len() < shares.len() || has_none || sum > most {
+            return Err(format!("{} is told to divide cpus by {shares:?}", machine.name));
+        }
+        if cpu > machine.capacity.cpu {
+            return Err(format!("{} is told to share {cpu} hundredths of a core", machine.name));
         }
         Ok(())
     }

@@ -150,7 +150,7 @@ impl ScriptWorld {
                 return Ok(());
             }
             "tally" => return self.tally(args),
-            "why" | "waits" | "jobs" | "tasks" | "workers" | "queues" | "history" => {
+            "why" | "waits" | "jobs" | "tasks" | "workers" | "queues" | "shares" | "history" => {
                 return show::show(&self.world, args).map(|lines| self.lines.extend(lines));
             }
             other => return Err(format!("'{other}' is not a command")),

@@ -277,6 +277,11 @@ impl World {
         {
             self.broken(what);
         }
+        if let WorkerCommand::ShareCpus { cpu, shares } = order
+            && let Err(what) = self.promises.shares(&self.machines[number], *cpu, shares)
+        {
+            self.broken(what);
+        }
         let now = self.machine_clock(number);
         let effects = self.machines[number].order(now, seq, order);
         self.act(number, effects);

@@ -143,6 +143,7 @@ fn result<R: StoredRow>(row: &R) -> Result<Option<TaskResult>, RowError> {
         started: row.time(3)?,
         finished: row.time(4)?,
         cpu_ms: row.optional_number(5)?,
+        token_cpu_ms: None,
         peak_memory: row.optional_number(6)?,
         disk_bytes: row.optional_number(9)?,
         out_bytes: row.optional_number(7)?.unwrap_or(0),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::job::{
     AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, EqualRuns, FailFast, FailLimit,
-    Hints, JobSpec, Kind, OnEnd, StepSpec,
+    Hints, JobSpec, Jobserver, Kind, OnEnd, StepSpec,
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
@@ -119,8 +119,18 @@ struct HintsJson {
     cpus_auto: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpus_max: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jobserver: Option<JobserverJson>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     prefers: BTreeSet<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum JobserverJson {
+    Auto,
+    Fifo,
+    Pipes,
 }
 
 impl HintsJson {
@@ -255,6 +265,11 @@ fn hints_to(from: &Hints) -> HintsJson {
         deadline_ms: from.deadline_ms,
         cpus_auto: from.cpus_auto,
         cpus_max: from.cpus_max,
+        jobserver: from.jobserver.map(|form| match form {
+            Jobserver::Auto => JobserverJson::Auto,
+            Jobserver::Fifo => JobserverJson::Fifo,
+            Jobserver::Pipes => JobserverJson::Pipes,
+        }),
         prefers: from.prefers,
     }
 }
@@ -270,6 +285,11 @@ fn hints_from(from: HintsJson) -> Hints {
         deadline_ms: from.deadline_ms,
         cpus_auto: from.cpus_auto,
         cpus_max: from.cpus_max,
+        jobserver: from.jobserver.map(|form| match form {
+            JobserverJson::Auto => Jobserver::Auto,
+            JobserverJson::Fifo => Jobserver::Fifo,
+            JobserverJson::Pipes => Jobserver::Pipes,
+        }),
         prefers: from.prefers,
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use windlass_core::engine::Write;
 use windlass_core::job::{
     AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, EqualRuns,
-    FailFast, FailLimit, Hints, JobSpec, JobState, Kind, LaunchFault, OnEnd, StepSpec, Stop, TaskResult,
-    TaskState, Tries,
+    FailFast, FailLimit, Hints, JobSpec, JobState, Jobserver, Kind, LaunchFault, OnEnd, StepSpec, Stop,
+    TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};
@@ -53,6 +53,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
             deadline_ms: Some(90_000),
             cpus_auto: true,
             cpus_max: Some(1_600),
+            jobserver: Some(Jobserver::Fifo),
             prefers: ["w2".to_owned()].into(),
         },
         is_external: true,
@@ -96,6 +97,7 @@ fn result(end: End) -> TaskResult {
         started: Some(Time(100)),
         finished: Some(Time(200)),
         cpu_ms: Some(3),
+        token_cpu_ms: None,
         peak_memory: None,
         disk_bytes: Some(4096),
         out_bytes: 10,

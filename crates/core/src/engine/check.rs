@@ -48,7 +48,7 @@ impl Engine {
     }
 
     /// The same of the tables that are empty while there are no jobs.
-    fn entries_of_jobs(&self) -> [(&'static str, usize); 16] {
+    fn entries_of_jobs(&self) -> [(&'static str, usize); 17] {
         [
             ("jobs", self.books.ledger.jobs.len()),
             ("attempts", self.books.ledger.attempts.len()),
@@ -61,6 +61,7 @@ impl Engine {
             ("classes_waiting", self.books.plan.queues.class_count()),
             ("steps_short", self.books.ledger.short.len()),
             ("accruals", self.books.ledger.accruals.len()),
+            ("cpu_shares_told", self.books.ledger.shares_told.len()),
             ("ends_learned_early", self.books.ledger.learned.len()),
             ("pairs_remembered", self.books.plan.remembered_pairs()),
             ("back_offs", self.books.ledger.licences.back_offs.len()),

@@ -25,7 +25,7 @@ pub use crate::ledger::{
     Submit,
 };
 pub use crate::outbox::{
-    Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,
+    CpuShare, Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,
     WorkerCommand, Write,
 };
 pub use event::Event;
@@ -38,7 +38,7 @@ use crate::ids::{AllocId, ClassId, JobId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
 use crate::ledger::{
     Books, Ledger, Lookups, classes, first_tasks, greeting, holding, learning, lease, lend, lifecycle,
-    records, reports, requests, retire, settings, submit, task_requests, turns,
+    records, reports, requests, retire, settings, shares, submit, task_requests, turns,
 };
 use crate::licences::{LicencePool, Limit};
 use crate::plan::{PlanSettings, Planner, Work};
@@ -286,6 +286,7 @@ impl Engine {
         if booked < budget {
             self.places.expire(&mut self.books.plan, out);
         }
+        shares::tell_shares(&mut self.books, out);
         booked
     }
 

@@ -82,6 +82,9 @@ pub struct TaskResult {
     pub finished: Option<Time>,
     /// Processor time in milliseconds, user and system, of the whole process tree.
     pub cpu_ms: Option<u64>,
+    /// For how long tokens of its jobserver were given, in milliseconds: two tokens for a second are 2000. `None` of a
+    /// task without a jobserver. Its queue is charged for it when it ends, and no store keeps it.
+    pub token_cpu_ms: Option<u64>,
     /// Most bytes of memory held at one time.
     pub peak_memory: Option<u64>,
     /// Bytes read from and written to disks.
@@ -102,6 +105,7 @@ impl TaskResult {
             started: None,
             finished: None,
             cpu_ms: None,
+            token_cpu_ms: None,
             peak_memory: None,
             disk_bytes: None,
             out_bytes: 0,

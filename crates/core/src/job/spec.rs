@@ -137,9 +137,23 @@ pub struct Hints {
     /// Hundredths of a core that a task can use at most: beyond its request it takes what is idle on its worker once
     /// nothing else that waits has a use for it. `None` is its request.
     pub cpus_max: Option<u32>,
+    /// A task finds a GNU make jobserver in its environment. It is booked with its request alone, and what it may run
+    /// beyond that moves while it runs: up to `cpus_max`, or without one up to the whole worker.
+    pub jobserver: Option<Jobserver>,
     /// Workers that a task rather waits for than go elsewhere, for
     /// [`PREFERRED_HOLD_MS`](crate::score::weights::PREFERRED_HOLD_MS) since it was ready; by name.
     pub prefers: BTreeSet<String>,
+}
+
+/// In which form a task is told of its jobserver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Jobserver {
+    /// The one that its command and the programs of its worker understand.
+    Auto,
+    /// The path of a FIFO, as from make 4.4 on.
+    Fifo,
+    /// Two inherited descriptors, as for earlier versions of make.
+    Pipes,
 }
 
 /// What sort of work a step is.

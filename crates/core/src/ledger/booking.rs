@@ -4,6 +4,7 @@
 use super::charge::estimate;
 use super::commands::{send, send_start, start_order};
 use super::enlist::{refresh, refresh_capped};
+use super::holding::note_jobserver;
 use super::learning::profile_booked;
 use super::licensing::take_licences;
 use super::wide::note_wide;
@@ -28,6 +29,9 @@ pub(crate) fn book(
     let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return 0 };
     let first_write = out.writes.len();
     book_one(books, booking, index, false, filter, out);
+    if !booking.is_ahead {
+        note_jobserver(books, id, key, TaskId { job: key.job, index });
+    }
     let riders = book_riders(books, booking, index, filter, out);
     if let Some(order) = start_order(books, TaskId { job: key.job, index }) {
         send(&mut books.plan, id, order, out);

@@ -225,6 +225,34 @@ pub(super) fn charge_more(books: &mut Books, task: TaskId, queue: QueueId, cpu: 
     }
 }
 
+/// An attempt that ran had tokens of its jobserver: its queue is charged as if it had held their cpus as well. They may
+/// have been many at first and few later, so the mean counts.
+pub(super) fn charge_tokens(
+    books: &mut Books,
+    task: TaskId,
+    attempt: &Attempt,
+    token_cpu_ms: u64,
+    ran: &Range<Time>,
+) {
+    let spec = books.ledger.spec_of(books.ledger.key_of(task));
+    let has_jobserver = spec.is_some_and(|spec| spec.hints.jobserver.is_some());
+    let Some(queue) = books.ledger.jobs.get(&task.job).map(|job| job.queue).filter(|_| has_jobserver) else {
+        return;
+    };
+    if books.ledger.charge == Charge::Task {
+        return;
+    }
+    let ran_ms = (ran.end.since(ran.start) / NS_PER_MS).max(1);
+    let tokens_cpu = token_cpu_ms.saturating_mul(100).div_ceil(ran_ms);
+    let mut request = attempt.request.clone();
+    request.cpu = request.cpu.saturating_add(u32::try_from(tokens_cpu).unwrap_or(u32::MAX));
+    let before = attempt.charged.share;
+    let share = share_of(&books.plan, attempt.worker, &request, attempt.headroom_bytes).max(before);
+    // An earlier engine charged the queue for what it ran before that.
+    let ms = ran.end.since(attempt.charged.since(ran.start)) / NS_PER_MS;
+    books.plan.queues.correct(queue, cost(share, ms) as i64 - cost(before, ms) as i64, None);
+}
+
 /// What to charge more, or less, if the booking costs `ms` in all.
 fn correction(charged: &Charged, ms: u64) -> i64 {
     cost(charged.share, ms) as i64 - cost(charged.share, charged.ms) as i64

@@ -3,6 +3,7 @@
 
 use super::classes::asked_and_sized;
 use super::enlist::wanted_place;
+use super::shares::check_shares;
 use super::{Books, Lent};
 use crate::class::Class;
 use crate::ids::{StepKey, TaskId, WorkerId};
@@ -19,6 +20,7 @@ pub(crate) fn check(books: &Books) -> Result<(), String> {
     check_workers(books)?;
     check_sizes(books)?;
     check_licences(books)?;
+    check_shares(books)?;
     ledger.check_charges(&plan.queues)?;
     ledger.check_followers()?;
     profiles.check(|key| ledger.step(key).map_or(0, |step| step.active))?;
@@ -142,6 +144,7 @@ fn check_cancels(job: &Job, attempts: &BTreeSet<u32>) -> Result<(), String> {
 #[derive(Default)]
 struct OnWorker {
     running: BTreeSet<TaskId>,
+    jobservers: BTreeSet<TaskId>,
     backlog: BTreeSet<TaskId>,
     held: Resources,
     headroom: u64,
@@ -167,6 +170,10 @@ fn check_workers(books: &Books) -> Result<(), String> {
         on.riding += u32::from(attempt.rides);
         on.held.add(&attempt.held());
         on.headroom += attempt.headroom_bytes;
+        let spec = books.ledger.spec_of(books.ledger.key_of(*task));
+        if spec.is_some_and(|spec| spec.hints.jobserver.is_some()) {
+            on.jobservers.insert(*task);
+        }
         if attempt.lent == Lent::Reclaiming {
             on.reclaiming += attempt.request.cpu;
         }
@@ -204,6 +211,9 @@ fn check_booked(worker: &Worker, on: &OnWorker) -> Result<(), String> {
         || on.backlog != worker.booked.backlog().iter().copied().collect()
     {
         return Err("holds other tasks than are booked on it".to_owned());
+    }
+    if on.jobservers != *worker.booked.jobservers() {
+        return Err(format!("counts {:?} as tasks with a jobserver", worker.booked.jobservers()));
     }
     if on.headroom != worker.booked.headroom_bytes() {
         return Err(format!("expects {} bytes, its tasks {}", worker.booked.headroom_bytes(), on.headroom));

@@ -116,7 +116,9 @@ fn parts_of(
         if step == number {
             place = parts.len();
         }
-        let cpus_auto = spec.steps[step].hints.cpus_auto;
+        // What a task with a jobserver used says how many cpus were left, and not what it must have.
+        let hints = &spec.steps[step].hints;
+        let cpus_auto = hints.cpus_auto && hints.jobserver.is_none();
         parts.push(SizedPart { profile: profile_of(step), cpus_auto });
     }
     (place, parts)

@@ -5,6 +5,7 @@ use super::hello::{HeldPhase, Hello, Inventory};
 use super::holding::{drop_attempt, mark_started, promote, set_lent, yield_to_lenders};
 use super::lease::{admit, grant, renew, write_worker};
 use super::lifecycle::{conclude, give_back_rider, lose_attempts};
+use super::shares::tell_again;
 use super::{Books, Lent};
 use crate::ids::{Epoch, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
@@ -72,6 +73,7 @@ pub(crate) fn hello(books: &mut Books, hello: Hello, out: &mut Outbox) -> bool {
     let through = if hello.new_link && !is_late { u64::MAX } else { hello.inventory.seq };
     let unsure = compare_inventory(books, id, &hello.inventory, through, out);
     say_again(books, id, &unsure, out);
+    tell_again(books, id);
     books.plan.request_round();
     true
 }

@@ -4,7 +4,7 @@
 use super::learning::profile_left;
 use super::licensing::take_licences;
 use super::{Attempt, Books, Lent};
-use crate::ids::{TaskId, WorkerId};
+use crate::ids::{StepKey, TaskId, WorkerId};
 use crate::outbox::{Fact, Outbox};
 use crate::time::Time;
 
@@ -145,4 +145,12 @@ fn start_queued(books: &mut Books, id: WorkerId, place: usize) {
         w.booked.hold(task, key, &held, headroom_bytes, cpu);
         w.booked.count_riding(rides, 0);
     });
+    note_jobserver(books, id, key, task);
+}
+
+/// A task of a step holds something of its worker from now on. If it has a jobserver, its worker counts it with those.
+pub(super) fn note_jobserver(books: &mut Books, id: WorkerId, key: StepKey, task: TaskId) {
+    if books.ledger.spec_of(key).is_some_and(|spec| spec.hints.jobserver.is_some()) {
+        books.plan.workers.update(id, |worker| worker.booked.note_jobserver(task));
+    }
 }

@@ -1,5 +1,6 @@
 //! What ended attempts teach: about their signature, their worker and the farm.
 
+use super::charge::charge_tokens;
 use super::classes::{class_of, resize};
 use super::enlist::refresh;
 use super::{Attempt, Books};
@@ -43,6 +44,9 @@ pub(super) fn learn_all(
         }
     }
     books.ledger.settle_charge(task, attempt, ran.as_ref(), &mut books.plan.queues);
+    if let Some((token_cpu_ms, ran)) = result.token_cpu_ms.zip(ran) {
+        charge_tokens(books, task, attempt, token_cpu_ms, &ran);
+    }
 }
 
 /// Updates the mean run times: the queue's from every attempt, the step's only from tasks that exited with 0, because
@@ -57,8 +61,10 @@ fn learn_length(books: &mut Books, key: StepKey, ran: &Range<Time>, end: &End) {
     let step = &mut job.steps[usize::from(key.step)];
     let mean_ms = step.mean_ms.map_or(ms, |mean| mean + 0.2 * (ms - mean));
     step.mean_ms = Some(mean_ms);
+    let spec = &job.spec.steps[usize::from(key.step)];
+    // A task with a jobserver starts beside others, and its worker is told of its part in the cpus with its start.
     let is_sent_ahead =
-        job.spec.steps[usize::from(key.step)].chunks.is_none() && !job.is_in_gang(key.step.into());
+        spec.chunks.is_none() && spec.hints.jobserver.is_none() && !job.is_in_gang(key.step.into());
     if mean_ms < bounds::PREFETCH_MS && is_sent_ahead {
         books.ledger.short.insert(key);
     } else {

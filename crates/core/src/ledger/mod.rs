@@ -20,6 +20,7 @@ pub(crate) mod reports;
 pub(crate) mod requests;
 pub(crate) mod retire;
 pub(crate) mod settings;
+pub(crate) mod shares;
 pub(crate) mod submit;
 pub(crate) mod task_requests;
 pub(crate) mod turns;
@@ -40,10 +41,10 @@ pub(crate) use attempt::{Charged, Lent, WideTask};
 pub use hello::{BadHello, CheckedHello, Held, HeldPhase, Hello, Inventory, Report, SERVABLE};
 pub use submit::{StartableMachine, Submit};
 
-use crate::ids::{JobId, RequestId, StepKey, TaskId};
+use crate::ids::{JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Job, JobRecord, JobState, Step, StepSpec, SubmissionKey};
 use crate::licences::LicencePool;
-use crate::outbox::{Refusal, Write};
+use crate::outbox::{CpuShare, Refusal, Write};
 use crate::plan::Planner;
 use crate::profiles::Profiles;
 use crate::queues::Charge;
@@ -108,6 +109,9 @@ pub(crate) struct Ledger {
     pub(crate) licences: LicencePool,
     /// Tasks that succeeded since the engine started.
     successes: Successes,
+    /// What workers were told over the link that they have now of the cpus that their tasks with a jobserver share: how
+    /// many, in hundredths of a core, and the part of each task.
+    pub(crate) shares_told: BTreeMap<WorkerId, (u32, Vec<CpuShare>)>,
     /// Tasks booked in the round under way that can use more cpus.
     pub(crate) wide: Vec<WideTask>,
     /// The turns were restored from the engine before this one, which has charged what is booked.

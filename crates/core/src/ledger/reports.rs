@@ -59,6 +59,7 @@ fn believable(mut result: TaskResult, booked: Time, now: Time) -> TaskResult {
     let ran_ms = result.started.map_or(0, |at| now.since(at)) / NS_PER_MS;
     let cpu_ms_max = (ran_ms + 1_000) * CORES_USED_MAX;
     result.cpu_ms = result.cpu_ms.map(|ms| ms.min(cpu_ms_max));
+    result.token_cpu_ms = result.token_cpu_ms.map(|ms| ms.min(cpu_ms_max));
     result.peak_memory = result.peak_memory.map(|bytes| bytes.min(PEAK_BYTES_MAX));
     result
 }

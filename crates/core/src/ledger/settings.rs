@@ -68,8 +68,14 @@ fn check_limit(ledger: &Ledger, name: &str, limit: Option<&Limit>) -> Result<(),
 pub(crate) fn come_into_force(books: &mut Books, writes: &[Write], is_parked: impl Fn(QueueId) -> bool) {
     for write in writes {
         match write {
-            Write::Queue(queue) => books.plan.queues.set(queue),
-            Write::QueueGone(name) => books.plan.unset_queue(name, &is_parked),
+            Write::Queue(queue) => {
+                books.plan.queues.set(queue);
+                books.plan.workers.sharing.note_all();
+            }
+            Write::QueueGone(name) => {
+                books.plan.unset_queue(name, &is_parked);
+                books.plan.workers.sharing.note_all();
+            }
             Write::Limit { name, limit } => {
                 books.ledger.licences.set(name, limit.as_ref());
                 cap_workers(books, name);

@@ -37,6 +37,7 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     check_gangs(spec)?;
     check_chunks(spec)?;
+    check_jobservers(spec)?;
     check_cycles(spec)
 }
 
@@ -246,6 +247,30 @@ fn check_chunks(spec: &JobSpec) -> Result<(), Refusal> {
         }
         if !chunks.runs.is_empty() && !divides(&chunks.runs, chunks.block) {
             return bad("its runs do not make up a block");
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a jobserver where no keeper can give its tokens to one task alone.
+fn check_jobservers(spec: &JobSpec) -> Result<(), Refusal> {
+    for (number, step) in spec.steps.iter().enumerate().filter(|(_, step)| step.hints.jobserver.is_some()) {
+        let bad = |why| Err(Refusal::BadJobserver { step: step.name.clone(), why });
+        if step.nodes.is_some() || step.with.is_some() || spec.followers(number).next().is_some() {
+            return bad(
+                "its tasks start together with others, each on another worker; let them start one by one",
+            );
+        }
+        if step.chunks.is_some() {
+            return bad("one process runs several of its tasks; leave out the chunks");
+        }
+        if step.is_external {
+            return bad(
+                "the client that submitted it runs its tasks, and no worker; leave out the jobserver",
+            );
+        }
+        if step.request.cpu == 0 {
+            return bad("its tasks book no cpu, and each runs one process at least; book 0.1 cpus or more");
         }
     }
     Ok(())

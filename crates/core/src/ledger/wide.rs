@@ -1,5 +1,6 @@
 //! Tasks that can use more cpus than they must have ([`Hints::cpus_max`](crate::job::Hints)): they are booked with the
-//! least, and take what is idle beside them once nothing else that waits has a use for it.
+//! least, and take what is idle beside them once nothing else that waits has a use for it. What a task with a jobserver
+//! may run moves while it runs, and is never booked: see [`super::shares`].
 
 use super::charge::charge_more;
 use super::{Books, Ledger, WideTask};
@@ -18,8 +19,9 @@ pub(super) fn note_wide(
     write: usize,
     out: &Outbox,
 ) {
-    let spec = ledger.spec_of(key);
-    let Some(cpus_max) = spec.and_then(|StepSpec { hints, .. }| hints.cpus_max) else { return };
+    let hints = ledger.spec_of(key).map(|StepSpec { hints, .. }| hints);
+    let wide = hints.filter(|hints| hints.jobserver.is_none());
+    let Some(cpus_max) = wide.and_then(|hints| hints.cpus_max) else { return };
     let task = TaskId { job: key.job, index };
     let row =
         out.writes[write..].iter().position(|row| matches!(row, Write::Book { task: of, .. } if *of == task));

@@ -21,6 +21,7 @@ mod saving;
 mod state;
 mod turn;
 mod users;
+mod weights;
 
 pub use bands::band_of;
 pub use cost::Charge;

@@ -56,6 +56,8 @@ pub struct JobContext {
     pub prefer_local: bool,
     /// It needs a worker that fetches.
     pub fetches: bool,
+    /// Its tasks have a jobserver: how many processes they run follows the cpus that are left.
+    pub has_jobserver: bool,
     /// Milliseconds since it was ready.
     pub waited_ms: u64,
     /// Milliseconds after which it should have started; `None` is the policy's default.
@@ -79,6 +81,7 @@ impl JobContext {
             network_bound: hints.network_bound,
             prefer_local: hints.prefer_local,
             fetches: hints.fetches,
+            has_jobserver: hints.jobserver.is_some(),
             deadline_ms: hints.deadline_ms,
             request,
             ..JobContext::default()

@@ -19,6 +19,8 @@ pub struct Booked {
     places: BTreeMap<AllocId, Resources>,
     /// By step, hundredths of a core.
     steps: BTreeMap<StepKey, u32>,
+    /// Of those that run, the tasks with a jobserver.
+    jobservers: BTreeSet<TaskId>,
 }
 
 impl Booked {
@@ -67,6 +69,16 @@ impl Booked {
         &self.steps
     }
 
+    /// Tasks with a jobserver that hold resources.
+    pub fn jobservers(&self) -> &BTreeSet<TaskId> {
+        &self.jobservers
+    }
+
+    /// Changes when other cpus, or other tasks, are shared by tasks with a jobserver; `None` without such a task.
+    pub fn shared(&self) -> Option<(u32, usize)> {
+        (!self.jobservers.is_empty()).then(|| (self.sum.cpu, self.jobservers.len()))
+    }
+
     /// True if neither a task nor an outside client holds anything.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty() && self.places.is_empty()
@@ -92,6 +104,11 @@ impl Booked {
         *self.steps.entry(step).or_default() += cpu;
     }
 
+    /// A task that runs here has a jobserver.
+    pub fn note_jobserver(&mut self, task: TaskId) {
+        self.jobservers.insert(task);
+    }
+
     /// A task of the step, which runs here, gets `cpu` more, in hundredths of a core.
     pub fn widen(&mut self, step: StepKey, cpu: u32) {
         self.sum.cpu += cpu;
@@ -101,6 +118,7 @@ impl Booked {
     /// A task gives back what [`Booked::hold`] gave it.
     pub fn let_go(&mut self, task: TaskId, step: StepKey, held: &Resources, headroom_bytes: u64, cpu: u32) {
         self.running.remove(&task);
+        self.jobservers.remove(&task);
         self.sum.sub(held);
         self.headroom_bytes = self.headroom_bytes.saturating_sub(headroom_bytes);
         if let Some(sum) = self.steps.get_mut(&step) {

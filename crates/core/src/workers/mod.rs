@@ -1,6 +1,7 @@
 //! All workers, an index of their free room, and their deadlines.
 
 mod index;
+mod sharing;
 mod summary;
 
 pub use index::Index;
@@ -13,6 +14,7 @@ use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
 use crate::worker::{Saturation, Worker, WorkerFlags, WorkerState};
+use sharing::Sharing;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All workers. A worker's room changes only through [`Workers::update`], which takes it out of the
@@ -42,6 +44,8 @@ pub struct Workers {
     ahead: BTreeSet<WorkerId>,
     /// Workers that run nothing but what waits for jobs of its own.
     only_lending: BTreeSet<WorkerId>,
+    /// Workers on which tasks with a jobserver run.
+    pub(crate) sharing: Sharing,
     /// Workers that take work, and those of them that are idle.
     open: u32,
     idle: u32,
@@ -128,6 +132,7 @@ impl Workers {
         if let Ok(known) = place {
             let (_, old) = self.all.remove(known);
             let old = old.worker();
+            self.sharing.follow(old.record.id, old.booked.shared(), None);
             sized_before = memory_for_sizes(old);
             is_other = old.record.capacity != worker.record.capacity
                 || old.record.attributes != worker.record.attributes;
@@ -140,6 +145,8 @@ impl Workers {
             reorder(&mut self.deadlines, old.record.id, deadline, None);
         }
         self.by_name.insert(worker.record.name.clone(), worker.record.id);
+        // It may have other cpus than before.
+        self.sharing.follow(worker.record.id, None, worker.booked.shared());
         self.gained.insert(worker.record.id);
         let sized = memory_for_sizes(&worker);
         let is_moved = reorder(&mut self.by_memory, worker.record.id, sized_before, sized);
@@ -176,6 +183,7 @@ impl Workers {
         self.gained.remove(&id);
         self.ahead.remove(&id);
         self.only_lending.remove(&id);
+        self.sharing.forget(id);
         self.change_count += 1;
     }
 
@@ -227,7 +235,9 @@ impl Workers {
         let deadline = worker.deadline(suspect_ns, load.stale_ns);
         let before = (took_work, worker.booked.is_idle(), worker.room());
         let (sized_before, was_present) = (memory_for_sizes(worker), worker.is_present());
+        let shared_before = worker.booked.shared();
         let result = change(worker);
+        self.sharing.follow(id, shared_before, worker.booked.shared());
         if !worker.booked.is_idle() {
             worker.reported.end_quiet();
         }
@@ -516,6 +526,7 @@ impl Workers {
             rebuilt.insert(worker.clone());
         }
         rebuilt.gained = self.gained.clone();
+        rebuilt.sharing.changed = self.sharing.changed.clone();
         rebuilt.strained = self.strained;
         rebuilt.new_or_gone_queues = self.new_or_gone_queues.clone();
         rebuilt.sizes_version = self.sizes_version;

@@ -6,7 +6,7 @@ use crate::clock::{MS, S};
 use std::collections::BTreeSet;
 use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
 use windlass_core::job::{
-    AfterEnd, Dependency, DependencyKind, End, FailFast, FailLimit, JobSpec, Kind, StepSpec,
+    AfterEnd, Dependency, DependencyKind, End, FailFast, FailLimit, JobSpec, Jobserver, Kind, StepSpec,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{DiskSpace, LoadReport, Pressure, Pressures, Stall};
@@ -297,6 +297,14 @@ fn step_pair(step: &mut StepSpec, names: &[String], name: &str, value: &str) -> 
             }
         }
         "network-bound" => step.hints.network_bound = value == "yes",
+        "jobserver" => {
+            step.hints.jobserver = match value {
+                "auto" => Some(Jobserver::Auto),
+                "fifo" => Some(Jobserver::Fifo),
+                "pipes" => Some(Jobserver::Pipes),
+                other => return Err(format!("jobserver is auto, fifo or pipes, not '{other}'")),
+            }
+        }
         "shape" => step.hints.shape = value.to_owned(),
         "deadline" => step.hints.deadline_ms = Some(duration_ns(value)? / MS),
         "kind" => {

@@ -3,6 +3,7 @@
 
 use super::args::Args;
 use crate::clock::S;
+use crate::machine::Machine;
 use crate::promises::bases;
 use crate::world::World;
 use windlass_core::engine::{Engine, Fact, Refusal, Reply};
@@ -108,6 +109,7 @@ pub fn show(world: &World, args: &Args) -> Result<Vec<String>, String> {
         "jobs" => Ok(jobs(world)),
         "tasks" => tasks(world, JobId(args.number(0)?)),
         "history" => Ok(history(world, args.task(0)?)),
+        "shares" => Ok(world.machines.iter().filter_map(shares).collect()),
         verb => {
             let engine = world.engine().ok_or("there is no scheduler")?;
             match verb {
@@ -189,6 +191,14 @@ fn worker(worker: &Worker) -> String {
         line += &format!(", {} place(s) taken", worker.booked.places().len());
     }
     line
+}
+
+/// What the keeper of a machine was told of the cpus that its tasks with a jobserver share; `None` if it has none.
+fn shares(machine: &Machine) -> Option<String> {
+    let (cpu, shares) = machine.keeper.as_ref()?.shares()?;
+    let parts: Vec<String> =
+        shares.iter().map(|share| format!("{} by {}", share.task, share.weight)).collect();
+    Some(format!("{} shares {} cpus: {}", machine.label, Cpus(cpu.into()), parts.join(", ")))
 }
 
 /// Number of ready tasks by the reason for which they wait, and cpus that no waiting work can use.

@@ -1,0 +1,419 @@
+//! Tasks with a jobserver: they are booked with the least, and their workers are told how they share the rest.
+
+use crate::kit::{self, Farm, GIB, REQUEST, cores, hello, set_queue, spec, step, task};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::bounds::CPU_WEIGHT_MAX;
+use windlass_core::client_places::PlaceRequest;
+use windlass_core::engine::{
+    CpuShare, Event, Held, HeldPhase, Hello, Inventory, NextBatch, Outbox, Refusal, Reply, Settings, Submit,
+    WorkerCommand,
+};
+use windlass_core::explain::dry_run;
+use windlass_core::ids::{AllocId, QueueId, StepKey};
+use windlass_core::job::{ChunkSize, Chunks, End, Hints, JobSpec, Jobserver, StepSpec, TaskResult};
+use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
+use windlass_core::queues::{QueueRecord, Queues, TurnSettings};
+use windlass_core::time::NS_PER_S;
+use windlass_core::{JobId, RequestId, Resources, TaskId, WorkerId};
+
+const ONE: WorkerId = WorkerId(1);
+
+/// Tasks with a jobserver, booked with a tenth of a core each.
+fn builds(tasks: u32) -> StepSpec {
+    with_jobserver(step(tasks, Resources::new(10, 0)))
+}
+
+fn with_jobserver(step: StepSpec) -> StepSpec {
+    let hints = Hints { jobserver: Some(Jobserver::Auto), ..step.hints };
+    StepSpec { hints, ..step }
+}
+
+/// One worker of this number of cores.
+fn farm(cpus: u32) -> Farm {
+    Farm::with_workers(Settings::default(), [Resources::new(cpus * 100, 64 * GIB)])
+}
+
+/// What the workers were told of shares since this was asked last: whole cpus, and the tasks with their weights.
+fn told(farm: &mut Farm) -> Vec<(u32, Vec<(TaskId, u32)>)> {
+    let sends = farm.take().sends.into_iter();
+    let shares = sends.filter_map(|send| match send.command {
+        WorkerCommand::ShareCpus { cpu, shares } => {
+            Some((cpu / 100, shares.iter().map(|share| (share.task, share.weight)).collect()))
+        }
+        _ => None,
+    });
+    shares.collect()
+}
+
+fn booked_cpu(farm: &Farm) -> u32 {
+    farm.engine.workers().get(ONE).expect("it is there").booked.sum().cpu
+}
+
+#[test]
+fn one_alone_is_booked_with_the_least_and_shares_the_whole_worker() {
+    let mut farm = farm(8);
+    let wide = Hints { cpus_max: Some(1_600), ..builds(1).hints };
+    let job = farm.submit(spec("q", [StepSpec { hints: wide, ..builds(1) }]));
+    assert_eq!(booked_cpu(&farm), 10, "what is idle is never booked");
+    let sends = farm.take().sends;
+    let [start, shares] = &sends[sends.len() - 2..] else { panic!("{sends:?}") };
+    assert!(matches!(&start.command, WorkerCommand::Start { request, .. } if request.cpu == 10));
+    let all = CpuShare { task: task(job, 0), attempt: 1, weight: CPU_WEIGHT_MAX };
+    assert_eq!(shares.command, WorkerCommand::ShareCpus { cpu: 800, shares: vec![all] });
+    farm.end(task(job, 0), 0);
+    assert!(told(&mut farm).is_empty(), "nothing is left to share");
+    farm.engine.check_empty().expect("the job has ended");
+}
+
+#[test]
+fn what_other_tasks_and_places_hold_is_not_shared() {
+    let mut farm = farm(8);
+    let build = farm.submit(spec("q", [builds(1)]));
+    told(&mut farm);
+    let of = |cpus: u32| vec![(cpus, vec![(task(build, 0), CPU_WEIGHT_MAX)])];
+    let other = farm.submit(spec("other", [step(1, cores(3))]));
+    assert_eq!(told(&mut farm), of(5));
+    let place = PlaceRequest { queue: "q".to_owned(), amounts: cores(2), ..PlaceRequest::default() };
+    farm.tell(Event::Alloc { request: REQUEST, place: Box::new(place) });
+    assert_eq!(told(&mut farm), of(3));
+    farm.tell(Event::Lend { task: task(other, 0) });
+    assert_eq!(told(&mut farm), of(6), "what waits for jobs of its own uses none");
+    farm.tell(Event::Reclaim { request: REQUEST, task: task(other, 0) });
+    assert_eq!(told(&mut farm), of(3));
+    farm.tell(Event::Lend { task: task(build, 0) });
+    assert!(told(&mut farm).is_empty(), "its own part was shared already");
+    farm.end(task(other, 0), 0);
+    assert_eq!(told(&mut farm), of(6));
+}
+
+#[test]
+fn workers_are_told_only_what_changed() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(8), cores(8)]);
+    let on = |name: &str, step: StepSpec| StepSpec { targets: [name.to_owned()].into(), ..step };
+    farm.submit(spec("q", [on("w1", builds(1))]));
+    assert_eq!(told(&mut farm).len(), 1);
+    farm.submit(spec("q", [on("w2", step(4, cores(1)))]));
+    farm.submit(spec("much", [step(1_000, cores(16))]));
+    farm.tell(Event::Load { worker: ONE, report: Box::default() });
+    farm.pass(10);
+    assert!(told(&mut farm).is_empty(), "nothing of the first worker is booked otherwise");
+    farm.submit(spec("q", [on("w1", step(1, cores(1)))]));
+    assert_eq!(told(&mut farm).len(), 1);
+}
+
+#[test]
+fn cpus_are_divided_by_the_weights_of_queues_and_users() {
+    let mut farm = farm(16);
+    let user_weights = [("ann".to_owned(), 300)].into();
+    farm.tell(set_queue(QueueRecord { user_weights, ..QueueRecord::named("film") }));
+    farm.tell(set_queue(QueueRecord { weight: 300, ..QueueRecord::named("game") }));
+    let mut submit = |queue: &str, user: &str, tasks: u32| {
+        farm.submit(JobSpec { user: user.to_owned(), ..spec(queue, [builds(tasks)]) })
+    };
+    let (ann, bob, cyn) = (submit("film", "ann", 2), submit("film", "bob", 1), submit("game", "cyn", 1));
+    let mut parts =
+        vec![(task(ann, 0), 93_750), (task(ann, 1), 93_750), (task(bob, 0), 62_500), (task(cyn, 0), 750_000)];
+    assert_eq!(told(&mut farm).pop(), Some((16, parts.clone())));
+    farm.end(task(bob, 0), 0);
+    parts.remove(2);
+    (parts[0].1, parts[1].1) = (125_000, 125_000);
+    assert_eq!(told(&mut farm), [(16, parts.clone())], "a user of whom nothing runs there does not count");
+    farm.tell(set_queue(QueueRecord { weight: 100, ..QueueRecord::named("game") }));
+    parts.iter_mut().for_each(|(_, weight)| *weight *= 2);
+    parts[2].1 = 500_000;
+    assert_eq!(told(&mut farm), [(16, parts)], "at once, with the new weight");
+}
+
+#[test]
+fn a_worker_is_told_again_after_each_hello_and_none_is_while_it_is_away() {
+    let mut farm = farm(8);
+    let job = farm.submit(spec("q", [builds(1)]));
+    let all = vec![(8, vec![(task(job, 0), CPU_WEIGHT_MAX)])];
+    assert_eq!(told(&mut farm), all);
+    let held = Held { task: task(job, 0), attempt: 1, phase: HeldPhase::Running(kit::START) };
+    let hello = |cpus: u32| Hello {
+        inventory: Inventory { seq: 100, held: vec![held] },
+        ..hello("w1", Resources::new(cpus * 100, 64 * GIB))
+    };
+    farm.join(hello(8));
+    assert_eq!(told(&mut farm), all);
+    farm.tell(Event::Lost { worker: ONE });
+    farm.tell(set_queue(QueueRecord { weight: 7, ..QueueRecord::named("q") }));
+    assert!(told(&mut farm).is_empty());
+    farm.join(hello(4));
+    assert_eq!(told(&mut farm), [(4, vec![(task(job, 0), CPU_WEIGHT_MAX)])], "it has fewer cpus now");
+}
+
+#[test]
+fn what_a_failed_commit_would_have_told_is_told_after_the_hello_that_follows() {
+    let mut farm = farm(8);
+    let job = farm.submit(spec("q", [builds(1)]));
+    told(&mut farm);
+    farm.handle(Event::Submit(Box::new(Submit::new(REQUEST, spec("other", [step(1, cores(1))])))));
+    farm.engine.round(farm.now, 10, &mut farm.pipeline.forming);
+    let batch = farm.pipeline.next_batch(&mut farm.engine);
+    let Some(NextBatch::Commit(lost)) = batch else { panic!("{batch:?}") };
+    assert!(lost.sends.iter().any(|send| matches!(send.command, WorkerCommand::ShareCpus { cpu: 700, .. })));
+    drop(lost);
+    _ = farm.pipeline.failed(&mut farm.engine);
+    let now = farm.now;
+    farm.pipeline.reload(&mut farm.engine, now, Vec::new(), Vec::new());
+    farm.commit();
+    farm.settle();
+    assert!(told(&mut farm).is_empty());
+    let held = Held { task: task(job, 0), attempt: 1, phase: HeldPhase::Running(kit::START) };
+    let inventory = Inventory { seq: 100, held: vec![held] };
+    farm.join(Hello { inventory, ..hello("w1", Resources::new(800, 64 * GIB)) });
+    assert_eq!(told(&mut farm), [(8, vec![(task(job, 0), CPU_WEIGHT_MAX)])], "the other job is gone");
+}
+
+#[test]
+fn what_no_keeper_could_give_tokens_to_is_refused() {
+    let chunks = Some(Chunks { block: 1, runs: Vec::new(), size: ChunkSize::Fixed(2) });
+    let follower = StepSpec { name: "t".to_owned(), with: Some(0), ..step(1, cores(1)) };
+    let cases = [
+        (vec![StepSpec { nodes: Some(2), ..builds(2) }], "its tasks start together with others"),
+        (vec![builds(1), follower.clone()], "its tasks start together with others"),
+        (vec![step(1, cores(1)), with_jobserver(follower)], "its tasks start together with others"),
+        (vec![StepSpec { chunks, ..builds(2) }], "one process runs several of its tasks"),
+        (vec![StepSpec { is_external: true, ..builds(1) }], "the client that submitted it runs its tasks"),
+        (vec![StepSpec { request: cores(0), ..builds(1) }], "its tasks book no cpu"),
+    ];
+    let mut farm = farm(8);
+    for (steps, reason) in cases {
+        let reply = farm.submission(spec("q", steps));
+        let Reply::Refused(Refusal::BadJobserver { step, why }) = &reply else { panic!("{reply:?}") };
+        assert!(why.starts_with(reason) && ["s", "t"].contains(&step.as_str()), "{step}: {why}");
+    }
+}
+
+/// The only task of a job ends after 100 seconds, with this to say of its tokens.
+fn end_after_100_s(farm: &mut Farm, job: JobId, token_cpu_ms: Option<u64>) {
+    let started = farm.now;
+    farm.now = farm.now.after(100 * NS_PER_S);
+    let by = farm.report(task(job, 0));
+    let (started, finished) = (Some(started), Some(farm.now));
+    let (cpu_ms, peak_memory) = (Some(800_000), Some(GIB));
+    let bare = TaskResult::bare(End::Exited(0));
+    let result = TaskResult { started, finished, cpu_ms, token_cpu_ms, peak_memory, ..bare };
+    farm.tell(Event::Finished { by, result });
+}
+
+#[test]
+fn a_queue_is_charged_for_the_tokens_of_its_tasks() {
+    let charged = |step: StepSpec, token_cpu_ms| {
+        let mut farm = farm(8);
+        let job = farm.submit(spec("q", [step]));
+        end_after_100_s(&mut farm, job, token_cpu_ms);
+        let queues = farm.engine.queues();
+        queues.get(queues.id("q").expect("it was used")).charged
+    };
+    // Hundredths of a core times milliseconds.
+    assert_eq!(charged(builds(1), None), 10 * 100_000);
+    assert_eq!(charged(builds(1), Some(0)), 10 * 100_000);
+    assert_eq!(charged(builds(1), Some(300_000)), 310 * 100_000, "three tokens all the time");
+    assert_eq!(charged(builds(1), Some(u64::MAX)), 800 * 100_000, "no more than the worker has");
+    assert_eq!(charged(step(1, Resources::new(10, 0)), Some(300_000)), 10 * 100_000, "it has no jobserver");
+}
+
+#[test]
+fn what_a_task_used_of_what_was_left_is_not_booked_the_next_time() {
+    let mut farm = farm(8);
+    let auto = StepSpec { hints: Hints { cpus_auto: true, ..builds(1).hints }, ..builds(1) };
+    let job = farm.submit(spec("q", [auto.clone()]));
+    end_after_100_s(&mut farm, job, Some(700_000));
+    let job = farm.submit(spec("q", [auto]));
+    let class = farm.engine.class_of(StepKey { job, step: 0 }).expect("it is active");
+    assert_eq!(class.request.cpu, 10);
+}
+
+/// Other programs use this part of the worker's eight cores, and tasks wait for them for all of the time.
+fn say_busy(farm: &mut Farm, cpu_foreign: f64) {
+    let stall = Stall { avg10: 100.0, ..Stall::default() };
+    let cpu = Some(Pressure { some: Some(stall), full: None });
+    let machine = Pressures { cpu, ..Pressures::default() };
+    let report = LoadReport { machine, cpu_foreign: Some(cpu_foreign), ..LoadReport::default() };
+    farm.tell(Event::Load { worker: ONE, report: Box::new(report) });
+}
+
+#[test]
+fn busy_processors_hold_no_task_with_a_jobserver() {
+    let mut farm = farm(8);
+    farm.submit(spec("first", [step(1, cores(1))]));
+    say_busy(&mut farm, 7.9);
+    let other = farm.submit(spec("q", [step(1, cores(1))]));
+    let build = farm.submit(spec("q", [builds(1)]));
+    assert_eq!((farm.is_placed(task(other, 0)), farm.is_placed(task(build, 0))), (false, true));
+}
+
+#[test]
+fn a_worker_that_tokens_keep_busy_takes_other_tasks() {
+    let mut farm = farm(8);
+    farm.submit(spec("q", [builds(2)]));
+    say_busy(&mut farm, 0.0);
+    let other = farm.submit(spec("other", [step(8, cores(1))]));
+    let placed = (0..8).filter(|index| farm.is_placed(task(other, *index))).count();
+    assert_eq!(placed, 7, "all that is not booked");
+}
+
+#[test]
+fn a_dry_run_says_where_it_would_start_and_tells_nobody() {
+    let mut farm = farm(8);
+    farm.submit(spec("other", [step(1, Resources::new(790, 0))]));
+    let before = farm.engine.clone();
+    let wanted = spec("q", [builds(2)]);
+    let said = dry_run(farm.engine.clone(), farm.now, Submit::new(RequestId(0), wanted.clone()), None);
+    let said = said.expect("it would be accepted");
+    assert_eq!(farm.engine, before);
+    assert_eq!((said.steps[0].starts.get(&ONE), said.steps[0].waiting), (Some(&1), 1));
+    let job = farm.submit(wanted);
+    let (waits, why) = said.steps[0].first_waiting.as_ref().expect("one waits");
+    assert_eq!((*waits, &why.reason), (task(job, 1), &farm.why(task(job, 1)).reason));
+}
+
+/// What a worker was told last, as its keeper has it.
+type Told = BTreeMap<WorkerId, (u32, Vec<CpuShare>)>;
+
+/// Takes in what was sent. A keeper that says hello is told all again, and no worker is told a thing twice.
+fn take_in(told: &mut Told, out: Outbox) {
+    for send in out.sends {
+        match send.command {
+            WorkerCommand::Registered { .. } => _ = told.remove(&send.worker),
+            WorkerCommand::ShareCpus { cpu, shares } => {
+                let before = told.insert(send.worker, (cpu, shares.clone()));
+                assert_ne!(before, Some((cpu, shares)), "worker {} knows that", send.worker);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Each connected worker on which a task with a jobserver runs was told of all of these, and of the cpus that no other
+/// task and no place holds. `lent` are the tasks that lend.
+fn assert_told(farm: &Farm, told: &Told, lent: &BTreeSet<TaskId>) {
+    for worker in farm.engine.workers().iter().filter(|worker| worker.link.connected) {
+        let (mut builds, mut others_cpu) = (Vec::new(), 0);
+        let here = farm.engine.attempts().filter(|(_, attempt)| attempt.worker == worker.record.id);
+        for (task, attempt) in here.filter(|(_, attempt)| !attempt.queued) {
+            let job = farm.engine.job(task.job).expect("its job is active");
+            let step = &job.spec.steps[usize::from(job.step_of(task.index))];
+            if step.hints.jobserver.is_some() {
+                builds.push((task, attempt.number));
+            } else if !lent.contains(&task) {
+                others_cpu += attempt.request.cpu;
+            }
+        }
+        others_cpu += worker.booked.places().values().map(|place| place.cpu).sum::<u32>();
+        if builds.is_empty() {
+            continue;
+        }
+        let (cpu, shares) = told.get(&worker.record.id).expect("it was told");
+        assert_eq!(*cpu, worker.record.capacity.cpu.saturating_sub(others_cpu));
+        assert_eq!(shares.iter().map(|share| (share.task, share.attempt)).collect::<Vec<_>>(), builds);
+        let sum: u32 = shares.iter().map(|share| share.weight).sum();
+        let rounded = builds.len() as u32;
+        assert!(sum.abs_diff(CPU_WEIGHT_MAX) < rounded, "{shares:?}");
+    }
+}
+
+/// What happens to a farm: a number for what, and two for whom and how much.
+fn happen(farm: &mut Farm, lent: &mut BTreeSet<TaskId>, (what, whom, much): (u8, u8, u8)) {
+    let running: Vec<TaskId> = farm.engine.attempts().map(|(task, _)| task).collect();
+    let chosen = running.get(usize::from(whom) % running.len().max(1)).copied();
+    let queue = ["red", "blue"][usize::from(whom) % 2];
+    let number = whom % 3;
+    match (what, chosen) {
+        (0, _) => {
+            // The first worker has four cores.
+            let capacity = Resources::new([200, 400, 800][usize::from(number)], 64 * GIB);
+            farm.join(hello(&format!("w{number}"), capacity));
+        }
+        (1, _) => {
+            let worker = WorkerId(1 + u64::from(number));
+            if farm.engine.workers().get(worker).is_some() {
+                farm.tell(Event::Lost { worker });
+            }
+        }
+        (2..=4, _) => {
+            let step = if what == 2 { step(u32::from(much % 4) + 1, cores(1)) } else { builds(2) };
+            let user = format!("user{}", much % 3);
+            farm.submit(JobSpec { user, ..spec(queue, [StepSpec { retries: 1, ..step }]) });
+        }
+        (5, _) => {
+            let weight = 1 + u32::from(much) * 39;
+            let user_weights = [("user1".to_owned(), 1 + u32::from(whom))].into();
+            farm.tell(set_queue(QueueRecord { weight, user_weights, ..QueueRecord::named(queue) }));
+        }
+        (6, _) => {
+            let place =
+                PlaceRequest { queue: queue.to_owned(), amounts: cores(1), ..PlaceRequest::default() };
+            farm.tell(Event::Alloc { request: REQUEST, place: Box::new(place) });
+        }
+        (7, _) => farm.tell(Event::Release { alloc: AllocId(u64::from(much % 8) + 1) }),
+        (8, Some(task)) => {
+            farm.tell(Event::Lend { task });
+            lent.insert(task);
+        }
+        (9, Some(task)) => {
+            farm.tell(Event::Reclaim { request: REQUEST, task });
+            lent.remove(&task);
+        }
+        (10, Some(task)) => farm.tell(Event::Cancel { request: REQUEST, job: task.job }),
+        (_, Some(task)) => {
+            lent.remove(&task);
+            farm.end(task, i32::from(much % 3 == 0));
+        }
+        (_, None) => farm.pass(u64::from(much)),
+    }
+}
+
+/// The weight of a queue, and of each of its users with the number of that user's tasks.
+fn queue_of_users() -> impl Strategy<Value = (u32, Vec<(u32, usize)>)> {
+    (1_u32..=10_000, prop::collection::vec((1_u32..=10_000, 1_usize..4), 1..4))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// The farm checks after each batch that the books say the same as a walk over the attempts.
+    #[test]
+    fn what_workers_were_told_is_right_after_any_events(
+        history in prop::collection::vec((0_u8..14, any::<u8>(), any::<u8>()), 1..60),
+    ) {
+        let (mut farm, mut told, mut lent) = (farm(4), Told::new(), BTreeSet::new());
+        for happens in history {
+            happen(&mut farm, &mut lent, happens);
+            take_in(&mut told, farm.take());
+            lent.retain(|task| farm.is_placed(*task));
+            assert_told(&farm, &told, &lent);
+        }
+    }
+
+    #[test]
+    fn parts_are_in_the_proportion_of_the_weights(queues in prop::collection::vec(queue_of_users(), 1..5)) {
+        let mut all = Queues::new(TurnSettings::default());
+        let (mut tasks, mut expected): (Vec<QueueId>, Vec<f64>) = (Vec::new(), Vec::new());
+        let of_queues: u32 = queues.iter().map(|(weight, _)| weight).sum();
+        for (number, (weight, users)) in queues.iter().enumerate() {
+            let name = format!("q{number}");
+            let user_weights = users.iter().enumerate().map(|(user, (weight, _))| (format!("u{user}"), *weight));
+            let user_weights = user_weights.collect();
+            all.set(&QueueRecord { weight: *weight, user_weights, ..QueueRecord::named(&name) });
+            let of_users: u32 = users.iter().map(|(weight, _)| weight).sum();
+            for (user, (user_weight, count)) in users.iter().enumerate() {
+                let part = all.intern_for(&name, &format!("u{user}"));
+                let ideal = f64::from(*weight) / f64::from(of_queues) * f64::from(*user_weight)
+                    / f64::from(of_users)
+                    / *count as f64;
+                tasks.extend(std::iter::repeat_n(part, *count));
+                expected.extend(std::iter::repeat_n(ideal * f64::from(CPU_WEIGHT_MAX), *count));
+            }
+        }
+        let weights = all.cpu_weights(&tasks);
+        prop_assert_eq!(weights.len(), tasks.len());
+        for (weight, ideal) in weights.iter().zip(expected) {
+            prop_assert!((f64::from(*weight) - ideal).abs() <= 1.0 && *weight >= 1, "{} for {}", weight, ideal);
+        }
+    }
+}
