@@ -365,9 +365,11 @@ pub enum SubmitError {
         "step '{step}': cpus_max must be a number from its cpus, {cpus}, to 40000000, not {cpus_max}, and excludes cpus_auto"
     )]
     BadCpusMax { step: String, cpus: f64, cpus_max: f64 },
-    /// A jobserver for tasks that cannot have one.
-    #[error("step '{step}': a jobserver excludes {other}, because {why}; leave out one of them")]
-    BadJobserver { step: String, other: &'static str, why: &'static str },
+    /// What a build with a jobserver uses says nothing of what it needs.
+    #[error(
+        "step '{0}': cpus_auto and jobserver exclude each other: a build with a jobserver books the least that it needs; give its cpus"
+    )]
+    LearnsAndShares(String),
     #[error("step '{step}' depends on '{on}', and there is no such step")]
     UnknownStep { step: String, on: String },
     #[error("step '{step}': {what} holds a NUL byte")]
@@ -507,21 +509,6 @@ fn check_range_of_cpus(
 }
 
 impl StepRequest {
-    /// Refuses a jobserver where it could not share anything.
-    fn check_jobserver(&self, name: &str) -> Result<(), SubmitError> {
-        let together = "tasks that start together hold what they need from the start";
-        let excluded = [
-            (self.nodes.is_some_and(|nodes| nodes > 1), "nodes", together),
-            (self.with.is_some(), "with", together),
-            (self.chunks.is_some(), "chunks", "the tasks of a chunk would share one"),
-            (self.cpus_auto, "cpus_auto", "its tasks book the least that they need"),
-        ];
-        match excluded.into_iter().find(|(is_said, ..)| *is_said && self.jobserver.is_some()) {
-            Some((_, other, why)) => Err(SubmitError::BadJobserver { step: name.to_owned(), other, why }),
-            None => Ok(()),
-        }
-    }
-
     fn name_or_default(&self) -> String {
         self.name.clone().unwrap_or_else(|| "main".to_owned())
     }
@@ -696,7 +683,10 @@ impl StepRequest {
         if self.deadline_ms == Some(0) {
             return Err(SubmitError::NoDeadline(step()));
         }
-        self.check_jobserver(name)
+        if self.cpus_auto && self.jobserver.is_some() {
+            return Err(SubmitError::LearnsAndShares(step()));
+        }
+        Ok(())
     }
 }
 
