@@ -245,7 +245,7 @@ impl Jobserver {
 
 impl Cpus {
     /// What it says of its task.
-    pub fn to_use(&self) -> JobserverUse {
+    pub fn to_use(self) -> JobserverUse {
         let held_back = match self.held_back() {
             cpus::HeldBack::Nothing => None,
             cpus::HeldBack::Memory => Some(HeldBack::Memory),

@@ -50,7 +50,7 @@ impl JobserverArgs {
             return None;
         }
         let found = jobs_of(command, env);
-        if let Some(Jobs::Told { tool, by, count }) = &found
+        if let Some(BuildJobs::Told { tool, by, count }) = &found
             && *count != Some(1)
             && is_open
         {
@@ -60,7 +60,7 @@ impl JobserverArgs {
             );
         }
         match self.jobserver {
-            None => (found == Some(Jobs::Asked)).then_some(Jobserver::Auto),
+            None => (found == Some(BuildJobs::Asked)).then_some(Jobserver::Auto),
             Some(JobserverArg::Auto) => Some(Jobserver::Auto),
             Some(JobserverArg::Fifo) => Some(Jobserver::Fifo),
             Some(JobserverArg::Pipes) => Some(Jobserver::Pipes),
@@ -70,7 +70,7 @@ impl JobserverArgs {
 
 /// How a build knows how many processes it may run.
 #[derive(PartialEq, Eq, Debug)]
-enum Jobs<'a> {
+enum BuildJobs<'a> {
     /// It asks a jobserver.
     Asked,
     /// This argument or variable tells it; `count` is the number, if there is one.
@@ -79,7 +79,7 @@ enum Jobs<'a> {
 
 /// How the build that a command is knows it; `None` of a command that is no build, or whose own flags of make are in the
 /// environment.
-fn jobs_of<'a>(command: &'a [String], env: &'a BTreeMap<String, String>) -> Option<Jobs<'a>> {
+fn jobs_of<'a>(command: &'a [String], env: &'a BTreeMap<String, String>) -> Option<BuildJobs<'a>> {
     let mut words: Vec<&str> = command.iter().map(String::as_str).collect();
     let mut variables: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     for _ in 0..PREFIXES_MAX {
@@ -118,7 +118,7 @@ fn told<'a>(
     tool: &'a str,
     arguments: &[&'a str],
     variables: &BTreeMap<&'a str, &'a str>,
-) -> Option<Jobs<'a>> {
+) -> Option<BuildJobs<'a>> {
     let first = arguments.first().copied();
     let (by, variable) = match tool {
         "make" | "gmake" => (own_jobs(arguments, "CfIoWE", &["jobs"], false), None),
@@ -137,7 +137,7 @@ fn told<'a>(
     };
     let variable = variable.and_then(|name| variables.get_key_value(name));
     let by = by.or_else(|| variable.map(|(name, value)| (*name, value.parse().ok())));
-    Some(by.map_or(Jobs::Asked, |(by, count)| Jobs::Told { tool, by, count }))
+    Some(by.map_or(BuildJobs::Asked, |(by, count)| BuildJobs::Told { tool, by, count }))
 }
 
 /// The argument that says how many processes to run, such as `-j`, `-j8`, `-kj8` or `--jobs=8`, and the number.
@@ -312,8 +312,8 @@ mod tests {
     fn look(line: &str) -> String {
         match jobs_of(&words(line), &BTreeMap::new()) {
             None => "no build".to_owned(),
-            Some(Jobs::Asked) => "asked".to_owned(),
-            Some(Jobs::Told { tool, by, count }) => match count {
+            Some(BuildJobs::Asked) => "asked".to_owned(),
+            Some(BuildJobs::Told { tool, by, count }) => match count {
                 Some(count) => format!("{tool} {by} {count}"),
                 None => format!("{tool} {by}"),
             },
@@ -440,8 +440,8 @@ mod tests {
         }
         let told = env(&[("CMAKE_BUILD_PARALLEL_LEVEL", "6")]);
         let (cmake, make) = (words("cmake --build b"), words("make"));
-        assert!(matches!(jobs_of(&cmake, &told), Some(Jobs::Told { count: Some(6), .. })));
-        assert_eq!(jobs_of(&make, &told), Some(Jobs::Asked), "it is not make's");
+        assert!(matches!(jobs_of(&cmake, &told), Some(BuildJobs::Told { count: Some(6), .. })));
+        assert_eq!(jobs_of(&make, &told), Some(BuildJobs::Asked), "it is not make's");
         assert_eq!(jobs_of(&make, &env(&[("MAKEFLAGS", "k")])), None, "the keeper leaves it alone");
     }
 

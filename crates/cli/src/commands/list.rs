@@ -256,12 +256,12 @@ pub fn progress(task: &Task) -> String {
     let percent = task.progress.map(|percent| format!("{percent}%"));
     let words: Vec<String> = percent.into_iter().chain(task.status.clone()).collect();
     let said = Some(words.join(" ")).filter(|said| !said.is_empty());
-    let parts: Vec<String> = said.into_iter().chain(task.jobserver.as_ref().map(processes)).collect();
+    let parts: Vec<String> = said.into_iter().chain(task.jobserver.map(processes)).collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
 /// How many processes a build runs, of those that it may run at a time now.
-fn processes(of: &JobserverUse) -> String {
+fn processes(of: JobserverUse) -> String {
     let wants = match (of.wants, of.held_back) {
         (false, _) => "",
         (true, None) => ", wants more",
