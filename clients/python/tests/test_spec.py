@@ -80,6 +80,12 @@ class Spec(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "cpus"):
             step("x", cpus="many")
 
+    def test_a_build_books_little_and_has_a_jobserver(self) -> None:
+        build, pipes = step("make", jobserver=True), step("make", jobserver="pipes", cpus="2-16")
+        self.assertEqual((build["jobserver"], build["resources"]), ("auto", {"cpus": 0.1}))
+        self.assertEqual((pipes["jobserver"], pipes["resources"], pipes["cpus_max"]), ("pipes", {"cpus": 2}, 16))
+        self.assertNotIn("jobserver", step("make", jobserver=False))
+
     def test_hints_are_fields_of_the_step(self) -> None:
         one = step("x", caches={"a": "1k", "b": None}, kind="evaluation", fetches=True, max_wait_s=1.5)
         self.assertEqual((one["caches"], one["kind"], one["fetches"]), ({"a": 1024, "b": None}, "evaluation", True))

@@ -86,6 +86,8 @@ class Step(Model):
     """How long a ready task should wait at most."""
     cpus_auto: bool = False
     cpus_max: Optional[float] = None
+    jobserver: Optional[str] = None
+    """`auto`, `fifo` or `pipes`; None of a step whose tasks have no jobserver."""
     umask: Optional[str] = None
     """In octal digits; as the command."""
     processes: Optional[int] = None
@@ -246,6 +248,18 @@ class Failures(Model):
 
 
 @dataclass(frozen=True)
+class JobserverUse(Model):
+    """How many processes a running task with a jobserver may run at a time, and how many it runs."""
+
+    share: int
+    used: int
+    wants: bool
+    """It takes all that it is given."""
+    held_back: Optional[str] = None
+    """Why its worker gives it no more: `memory` or `pressure`."""
+
+
+@dataclass(frozen=True)
 class Task(Model):
     """A task of a job, with its last attempt."""
 
@@ -262,6 +276,8 @@ class Task(Model):
     progress: Optional[float] = None
     """The progress that it reports, in percent; only while it runs."""
     status: Optional[str] = None
+    jobserver: Optional[JobserverUse] = None
+    """Only while it runs, and of a task with a jobserver."""
     expected_end_ms: Optional[int] = None
     history: Tuple[Attempt, ...] = ()
     """Earlier attempts; only if one task was asked for."""
@@ -314,6 +330,18 @@ def _steps_of_changes(changes: Any) -> Tuple[Tuple[str, ...], ...]:
 
 
 @dataclass(frozen=True)
+class JobserverWhy(JobserverUse):
+    """What a running task with a jobserver has of its worker, and who has the rest."""
+
+    most: int = 0
+    """Processes that it may run at a time at most."""
+    message: str = ""
+    """What it runs, and why it runs no more."""
+    helps: Tuple[str, ...] = ()
+    """What would let it run more."""
+
+
+@dataclass(frozen=True)
 class Why(Model):
     """Why a task is where it is."""
 
@@ -328,6 +356,8 @@ class Why(Model):
     """What would make it run, the smallest change first. All steps of one change are needed."""
     failure: Optional[FailedTask] = None
     """How it failed; None of a task that did not."""
+    jobserver: Optional[JobserverWhy] = None
+    """Only of a running task with a jobserver."""
     raw: Json = raw_field()
 
 

@@ -94,6 +94,7 @@ class StepSpec(_With, total=False):
     deadline_ms: int
     cpus_auto: bool
     cpus_max: float
+    jobserver: str
     umask: str
 
 
@@ -138,6 +139,8 @@ class TaskOptions(TypedDict, total=False):
     cpus: Union[float, str]
     """A number, "2-16" for as many as are idle, or "auto", which starts with 1 and learns from earlier tasks."""
     cpus_max: float
+    jobserver: Union[bool, str]
+    """True, or "fifo" or "pipes": each task finds a GNU make jobserver, and books 0.1 cpus if `cpus` is not given."""
     memory: Union[int, str]
     """Bytes, or a size such as "2G"; also the limit of each task."""
     gpus: int
@@ -219,8 +222,10 @@ def _step(command: Sequence[str], param: Optional[Param], given: Mapping[str, An
         "command": command,
         "env": environment(given.get("env"), inherit, os.environ),
         "cwd": os.path.abspath(given.get("cwd") or os.getcwd()),
-        **_cpus(given.get("cpus", 1)),
+        **_cpus(given.get("cpus", 0.1 if given.get("jobserver") else 1)),
     }
+    if given.get("jobserver"):
+        step["jobserver"] = "auto" if given["jobserver"] is True else given["jobserver"]
     umask = given.get("umask") or own_umask()
     if umask is not None:
         step["umask"] = umask

@@ -2,7 +2,7 @@
 
 use crate::failure::JobReason;
 use crate::on_end::{NoticeFailure, OnEnd};
-use crate::submit::{Depends, Kind, Resources, is_default};
+use crate::submit::{Depends, Jobserver, Kind, Resources, is_default};
 use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,6 +244,9 @@ pub struct Hints {
     /// Cores that a task takes at most, of what is idle on its worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus_max: Option<f64>,
+    /// The jobserver that each task finds in its environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jobserver: Option<Jobserver>,
     /// Workers that its tasks wait for a while before they run elsewhere.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub prefers: BTreeSet<String>,
@@ -262,6 +265,7 @@ impl Hints {
             deadline_ms: from.deadline_ms,
             cpus_auto: from.cpus_auto,
             cpus_max: from.cpus_max.map(|max| f64::from(max) / 100.0),
+            jobserver: from.jobserver.map(Jobserver::from),
             prefers: from.prefers,
         }
     }

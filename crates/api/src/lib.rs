@@ -72,13 +72,13 @@ pub use session::{
 };
 pub use space::{Combination, Param, Range, Space, SpaceError, TaskParam, Values};
 pub use submit::{
-    By, ChunksRequest, Depends, FailFast, Kind, Resources, StepRequest, SubmitError, SubmitRequest,
-    Submitted, Unplaceable,
+    By, ChunksRequest, Depends, FailFast, Jobserver, Kind, Resources, StepRequest, SubmitError,
+    SubmitRequest, Submitted, Unplaceable,
 };
-pub use task::{Attempt, End, Task, TaskState, exit_code_of};
+pub use task::{Attempt, End, HeldBack, JobserverUse, Task, TaskState, exit_code_of};
 pub use task_set::{BadTaskSet, ChangeTasks, TaskSet};
 pub use token::{CreateToken, CreatedToken, Role, Token};
-pub use why::{Change, ChangeBy, IneligibleWorkers, Judged, RulePoints, Turn, Why};
+pub use why::{Change, ChangeBy, IneligibleWorkers, JobserverWhy, Judged, RulePoints, Turn, Why};
 pub use word::{CauseWord, WhyWord, state_word};
 pub use worker::{DrainRequest, Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};

@@ -181,9 +181,29 @@ pub struct StepRequest {
     pub cpus_auto: bool,
     /// Cores that a task can use at most. It waits for the requested cpus alone, and takes more of its worker, up to
     /// this number, where nothing else that waits has a use for them. It finds what it has in `WINDLASS_CPUS`.
+    /// With `jobserver` it is the most processes that it may run at a time; absent is as many as its worker has cpus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus_max: Option<f64>,
+    /// Each task finds a GNU make jobserver in its environment. It books the requested cpus alone, and what its worker
+    /// has idle beyond them moves between the builds there while they run. Excludes `cpus_auto`, `nodes`, `with` and
+    /// `chunks`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobserver: Option<Jobserver>,
 }
+
+/// How a build gets its jobserver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Jobserver {
+    /// As the command and the tools of the worker need it.
+    Auto,
+    /// A named pipe, for make 4.4, ninja 1.13 and cargo.
+    Fifo,
+    /// Two inherited descriptors, for earlier releases of make.
+    Pipes,
+}
+
+words_of! { Jobserver of core::Jobserver: Auto "auto", Fifo "fifo", Pipes "pipes" }
 
 /// How many tasks one process runs. Without a number it is learned from how long chunks take.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -345,6 +365,11 @@ pub enum SubmitError {
         "step '{step}': cpus_max must be a number from its cpus, {cpus}, to 40000000, not {cpus_max}, and excludes cpus_auto"
     )]
     BadCpusMax { step: String, cpus: f64, cpus_max: f64 },
+    /// What a build with a jobserver uses says nothing of what it needs.
+    #[error(
+        "step '{0}': cpus_auto and jobserver exclude each other: a build with a jobserver books the least that it needs; give its cpus"
+    )]
+    LearnsAndShares(String),
     #[error("step '{step}' depends on '{on}', and there is no such step")]
     UnknownStep { step: String, on: String },
     #[error("step '{step}': {what} holds a NUL byte")]
@@ -579,6 +604,11 @@ impl StepRequest {
             deadline_ms: self.deadline_ms,
             cpus_auto: self.cpus_auto,
             cpus_max: self.cpus_max.map(|max| (max * 100.0).round() as u32),
+            jobserver: self.jobserver.map(|form| match form {
+                Jobserver::Auto => core::Jobserver::Auto,
+                Jobserver::Fifo => core::Jobserver::Fifo,
+                Jobserver::Pipes => core::Jobserver::Pipes,
+            }),
             prefers: BTreeSet::new(),
         }
     }
@@ -652,6 +682,9 @@ impl StepRequest {
         }
         if self.deadline_ms == Some(0) {
             return Err(SubmitError::NoDeadline(step()));
+        }
+        if self.cpus_auto && self.jobserver.is_some() {
+            return Err(SubmitError::LearnsAndShares(step()));
         }
         Ok(())
     }

@@ -28,6 +28,9 @@ pub struct Task {
     /// The status that it reports; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
+    /// What its jobserver gives it; only while it runs, and of a task with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobserver: Option<JobserverUse>,
     /// When a running task is expected to end, by the mean run time of its step; absent where that is not known. A time
     /// that has passed is that of a task that takes longer than others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,6 +45,33 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Attempt>,
 }
+
+/// How many processes a running task with a jobserver may run at a time, and how many it runs. Both count the one that
+/// every task may run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct JobserverUse {
+    /// Processes that it may run at a time now.
+    pub share: u32,
+    /// Processes that it runs now.
+    pub used: u32,
+    /// True if it takes all that it is given.
+    pub wants: bool,
+    /// Why its worker gives it no more; absent where only other tasks need the cpus.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<HeldBack>,
+}
+
+/// What keeps a worker from giving a build more processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldBack {
+    /// Its memory would not be enough for another process like those of the build.
+    Memory,
+    /// Its processes wait for memory already.
+    Pressure,
+}
+
+words_of! { HeldBack: Memory "memory", Pressure "pressure" }
 
 /// The state of a task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]

@@ -1,7 +1,7 @@
 //! The explanation of why a task does not run.
 
 use crate::failure::FailedTask;
-use crate::task::TaskState;
+use crate::task::{JobserverUse, TaskState};
 use crate::word::WhyWord;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -45,6 +45,24 @@ pub struct Why {
     /// Changes that would make it run, the smallest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
+    /// What its jobserver gives it; only of a running task with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobserver: Option<JobserverWhy>,
+}
+
+/// What a running task with a jobserver has of its worker, and who has the rest.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct JobserverWhy {
+    /// What it is given now, whose fields stand beside these.
+    #[serde(flatten)]
+    pub now: JobserverUse,
+    /// Processes that it may run at a time at most.
+    pub most: u32,
+    /// What it runs, and why it runs no more, for people.
+    pub message: String,
+    /// What would let it run more, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub helps: Vec<String>,
 }
 
 /// The place of a step in its queue, and of the queue in its band.
@@ -225,6 +243,7 @@ impl Why {
             judged: judged.collect(),
             decided_ms: why.decided.map(|at| at.as_ms()),
             changes: why.changes.iter().map(Change::from_core).collect(),
+            jobserver: None,
             ruled_out: ruled_out
                 .map(|(why, n, examples)| IneligibleWorkers::from_core(&why, n, examples))
                 .collect(),

@@ -31,10 +31,11 @@ pub use generated::*;
 pub use load::BadLoad;
 
 use crate::session::TaskValue;
+use crate::task::{HeldBack, JobserverUse};
 use crate::wire::{held::Phase, order::What};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{self, HeldPhase, WorkerCommand as CoreOrder};
-use windlass_core::job::{End as CoreEnd, LaunchFault, TaskResult};
+use windlass_core::engine::{self, CpuShare as CoreShare, HeldPhase, WorkerCommand as CoreOrder};
+use windlass_core::job::{self as core, End as CoreEnd, Hints, LaunchFault, TaskResult};
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, Resources, TaskId, Time, bounds};
 
@@ -184,6 +185,7 @@ impl Finished {
             out_bytes: self.out_bytes,
             err_bytes: self.err_bytes,
             message: self.message.map(cut),
+            token_cpu_ms: self.token_cpu_ms,
         }
     }
 }
@@ -207,6 +209,7 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
                 riders: riders.into_iter().map(|(index, attempt)| Rider { index, attempt }).collect(),
                 chunk_values: Vec::new(),
                 network_bound: false,
+                jobserver: None,
             })
         }
         CoreOrder::Kill { task, attempt } => What::Kill(Task::new(task, attempt)),
@@ -214,9 +217,42 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
         CoreOrder::Ack { task, attempt } => What::Ack(Task::new(task, attempt)),
         CoreOrder::Lend { task, attempt } => What::Lend(Task::new(task, attempt)),
         CoreOrder::Reclaim { task, attempt } => What::Reclaim(Task::new(task, attempt)),
+        CoreOrder::ShareCpus { cpu, shares } => {
+            What::ShareCpus(ShareCpus { cpu, shares: shares.into_iter().map(share_to_wire).collect() })
+        }
         CoreOrder::Resync => What::Resync(Resync {}),
     };
     Order { seq, what: Some(what) }
+}
+
+fn share_to_wire(share: CoreShare) -> CpuShare {
+    CpuShare { task: Some(Task::new(share.task, share.attempt)), weight: share.weight }
+}
+
+impl Jobserver {
+    /// The jobserver of a step's tasks; `None` of a step without one.
+    pub fn of_step(hints: &Hints) -> Option<Jobserver> {
+        let form = match hints.jobserver? {
+            core::Jobserver::Auto => jobserver::Form::Auto,
+            core::Jobserver::Fifo => jobserver::Form::Fifo,
+            core::Jobserver::Pipes => jobserver::Form::Pipes,
+        };
+        // A part of a core is a process, too.
+        let processes_max = hints.cpus_max.map(|cpu| cpu.div_ceil(100).max(1));
+        Some(Jobserver { form: form.into(), processes_max })
+    }
+}
+
+impl Cpus {
+    /// What it says of its task.
+    pub fn to_use(self) -> JobserverUse {
+        let held_back = match self.held_back() {
+            cpus::HeldBack::Nothing => None,
+            cpus::HeldBack::Memory => Some(HeldBack::Memory),
+            cpus::HeldBack::Pressure => Some(HeldBack::Pressure),
+        };
+        JobserverUse { share: self.share, used: self.used, wants: self.wants, held_back }
+    }
 }
 
 impl Order {

@@ -1,7 +1,7 @@
 //! Hints of a step: from the submission to the core, and back to the JSON of a job.
 
-use windlass_api::{Job, Step, SubmitRequest};
-use windlass_core::job::{Hints, JobSpec, Kind};
+use windlass_api::{Job, Step, SubmitRequest, wire};
+use windlass_core::job::{Hints, JobSpec, Jobserver, Kind};
 
 fn spec(step: &str) -> Result<JobSpec, String> {
     let text = format!(r#"{{"steps":[{{"command":["/bin/gcc","-c","a.c"]{step}}}]}}"#);
@@ -27,6 +27,7 @@ fn everything_reaches_the_core_and_comes_back() {
         deadline_ms: Some(90_000),
         cpus_auto: true,
         cpus_max: None,
+        jobserver: None,
         prefers: Default::default(),
     };
     assert_eq!(step.hints, expected);
@@ -51,11 +52,30 @@ fn a_range_of_cpus_has_a_most_that_is_not_less() {
 }
 
 #[test]
+fn a_jobserver_has_a_form_and_a_most() {
+    for (word, form) in [("auto", Jobserver::Auto), ("fifo", Jobserver::Fifo), ("pipes", Jobserver::Pipes)] {
+        let spec =
+            spec(&format!(r#","jobserver":"{word}","resources":{{"cpus":0.1}},"cpus_max":2.5"#)).unwrap();
+        assert_eq!(spec.steps[0].hints.jobserver, Some(form));
+        let shown = serde_json::to_value(&Step::all_from_core(&spec)[0]).unwrap();
+        assert_eq!(shown["jobserver"], word);
+        let sent = wire::Jobserver::of_step(&spec.steps[0].hints).unwrap();
+        assert_eq!(sent.processes_max, Some(3), "a part of a core is a process");
+    }
+    let whole = spec(r#","jobserver":"auto""#).unwrap();
+    assert_eq!(wire::Jobserver::of_step(&whole.steps[0].hints).unwrap().processes_max, None);
+    assert_eq!(wire::Jobserver::of_step(&spec("").unwrap().steps[0].hints), None);
+    let learned = spec(r#","jobserver":"auto","cpus_auto":true"#).unwrap_err();
+    assert!(learned.contains("exclude each other"), "{learned}");
+    assert!(spec(r#","jobserver":"always""#).unwrap_err().contains("unknown variant `always`"));
+}
+
+#[test]
 fn what_is_not_said_is_not_shown() {
     let spec = spec("").unwrap();
     assert_eq!(spec.steps[0].hints, Hints { shape: "gcc -c *.c".to_owned(), ..Hints::default() });
     let shown = serde_json::to_value(&Step::all_from_core(&spec)[0]).unwrap();
-    for field in ["limits", "kind", "network_bound", "caches", "deadline_ms", "cpus_auto"] {
+    for field in ["limits", "kind", "network_bound", "caches", "deadline_ms", "cpus_auto", "jobserver"] {
         assert!(shown.get(field).is_none(), "{field}");
     }
     // From a server that does not know these fields.

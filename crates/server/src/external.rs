@@ -302,7 +302,10 @@ fn attempt_of(order: &WorkerCommand) -> Option<(TaskId, u32)> {
         | WorkerCommand::Ack { task, attempt }
         | WorkerCommand::Lend { task, attempt }
         | WorkerCommand::Reclaim { task, attempt } => Some((*task, *attempt)),
-        WorkerCommand::Registered { .. } | WorkerCommand::Lease { .. } | WorkerCommand::Resync => None,
+        WorkerCommand::Registered { .. }
+        | WorkerCommand::Lease { .. }
+        | WorkerCommand::ShareCpus { .. }
+        | WorkerCommand::Resync => None,
     }
 }
 

@@ -6,17 +6,18 @@ use crate::events::{Events, Subscription};
 use crate::external::{ExternalOrder, ExternalTasks};
 use crate::figures::{EndedAttempts, PlacedSteps, StartEstimates};
 use crate::inbox::Inbox;
-use crate::link::{Links, WorkerMessage};
+use crate::link::{Links, Progress, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
 use crate::notices::NoticeBook;
 use crate::panics::in_request_here;
 use crate::peers::{Once, SureUntil};
-use crate::progress::ProgressBoard;
+use crate::progress::LastSaid;
 use crate::unavailable::Unavailable;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
+use windlass_api::JobserverUse;
 use windlass_core::engine::{Engine, Event, Reply};
 use windlass_core::job::TaskResult;
 use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
@@ -50,7 +51,9 @@ pub(crate) struct Parts {
     /// When some waiting tasks are expected to start.
     pub estimates: Arc<StartEstimates>,
     pub links: Arc<Links>,
-    pub progress: Arc<ProgressBoard>,
+    pub progress: Arc<LastSaid<Progress>>,
+    /// What jobservers give to running tasks.
+    pub jobservers: Arc<LastSaid<JobserverUse>>,
     pub external: Arc<ExternalTasks>,
     pub clock: Arc<Clock>,
     /// Who is told of what ends.
@@ -76,6 +79,7 @@ impl Parts {
             estimates: Arc::default(),
             links: Arc::default(),
             progress: Arc::default(),
+            jobservers: Arc::default(),
             external: Arc::default(),
             clock: Arc::new(Clock::new()),
             notices: Arc::default(),

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use windlass_api::wire::{BadLoad, BadMessage, Start, cut, report};
-use windlass_api::{BODY_BYTES_MAX, LogStream, StepBody, TaskValue};
+use windlass_api::wire::{self, BadLoad, BadMessage, Start, cut, report};
+use windlass_api::{BODY_BYTES_MAX, JobserverUse, LogStream, StepBody, TaskValue};
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{CheckedHello, Inventory, WorkerCommand};
 use windlass_core::job::{JobSpec, TaskResult};
@@ -153,14 +153,11 @@ pub struct StartInfo {
 }
 
 impl StartInfo {
-    /// True if this step, which is the task's, is marked as network-bound.
-    fn is_network_bound(&self, step: u32) -> bool {
-        self.job.steps.get(step as usize).is_some_and(|step| step.hints.network_bound)
-    }
-
     /// Adds to the message of a start its values, and what is known of its step. The body goes before it.
     pub fn fill_in(self, message: &mut Start) {
-        message.network_bound = self.is_network_bound(message.step);
+        let hints = self.job.steps.get(message.step as usize).map(|step| &step.hints);
+        message.network_bound = hints.is_some_and(|hints| hints.network_bound);
+        message.jobserver = hints.and_then(wire::Jobserver::of_step);
         message.value = self.value;
         message.chunk_values = self.chunk_values;
         message.values = self.params.into_iter().map(Into::into).collect();
@@ -191,6 +188,8 @@ pub enum WorkerMessage {
     Finished { task: TaskId, attempt: u32, epoch: Epoch, result: TaskResult },
     /// An attempt says how far it is.
     Progress { task: TaskId, attempt: u32, epoch: Epoch, progress: Progress },
+    /// What its jobserver gives an attempt, and how much of it is in use.
+    Cpus { task: TaskId, attempt: u32, processes: JobserverUse },
     /// What its machine bears.
     Load(Box<LoadReport>),
     /// All keys of its caches.
@@ -244,6 +243,10 @@ impl WorkerMessage {
                     status: said.status.map(cut),
                 };
                 WorkerMessage::Progress { task, attempt, epoch: Epoch(said.epoch), progress }
+            }),
+            What::Cpus(said) => said.task.map(|task| {
+                let (task, attempt) = task.key();
+                WorkerMessage::Cpus { task, attempt, processes: said.to_use() }
             }),
             What::Load(load) => {
                 let report = load.into_core().map_err(|bad| BadReport::Measured("load", bad))?;

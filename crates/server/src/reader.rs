@@ -188,6 +188,7 @@ impl Outline for Hints {
             deadline_ms: _,
             cpus_auto: _,
             cpus_max: _,
+            jobserver: _,
             prefers: _,
         } = self;
         // The shape of a command is most of it, and cache keys name what is read.
@@ -207,6 +208,7 @@ impl Outline for Task {
             state: _,
             progress,
             status,
+            jobserver: _,
             expected_end_ms: _,
             attempt,
             failure,
@@ -304,6 +306,7 @@ mod tests {
             state: TaskState::Running,
             progress: Some(50.0),
             status: Some(MARK.to_owned()),
+            jobserver: None,
             expected_end_ms: None,
             attempt: attempt.clone(),
             failure: Some(failure()),

@@ -384,6 +384,7 @@ impl Shell {
             }
             WorkerMessage::Finished { task, attempt, epoch, result } => {
                 self.parts.progress.forget(task);
+                self.parts.jobservers.forget(task);
                 Event::Finished { by: by(task, attempt, epoch), result }
             }
             WorkerMessage::Load(report) => Event::Load { worker, report },
@@ -392,9 +393,14 @@ impl Shell {
                 Event::Reclaimed { by: by(task, attempt, epoch) }
             }
             WorkerMessage::Progress { task, attempt, progress, .. } => {
-                let booked = self.engine.attempt(task);
-                if booked.is_some_and(|booked| booked.number == attempt && booked.worker == worker) {
+                if self.is_booked(worker, task, attempt) {
                     self.parts.progress.set(task, attempt, progress);
+                }
+                return;
+            }
+            WorkerMessage::Cpus { task, attempt, processes } => {
+                if self.is_booked(worker, task, attempt) {
+                    self.parts.jobservers.set(task, attempt, processes);
                 }
                 return;
             }
@@ -406,6 +412,12 @@ impl Shell {
             }
         };
         self.handle(event);
+    }
+
+    /// True if this attempt of the task is the one that is booked there.
+    fn is_booked(&self, worker: WorkerId, task: TaskId, attempt: u32) -> bool {
+        let booked = self.engine.attempt(task);
+        booked.is_some_and(|booked| booked.number == attempt && booked.worker == worker)
     }
 
     /// The number of the message that answered the worker's last hello.
@@ -635,6 +647,7 @@ impl Shell {
         for job in &batch.ended {
             self.outgoing.bodies.forget(*job);
             self.parts.progress.forget_job(*job);
+            self.parts.jobservers.forget_job(*job);
         }
         self.outgoing.send(&self.engine, batch.sends.drain(..));
         for (request, answer) in batch.replies.drain(..) {

@@ -11,7 +11,7 @@ pub struct ToWorker {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {
-    #[prost(oneof = "report::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "report::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub what: ::core::option::Option<report::What>,
 }
 /// Nested message and enum types in `Report`.
@@ -40,6 +40,8 @@ pub mod report {
         Caches(super::Caches),
         #[prost(message, tag = "11")]
         Outputs(super::Outputs),
+        #[prost(message, tag = "12")]
+        Cpus(super::Cpus),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -49,7 +51,7 @@ pub struct Order {
     pub seq: u64,
     #[prost(
         oneof = "order::What",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17"
     )]
     pub what: ::core::option::Option<order::What>,
 }
@@ -87,6 +89,8 @@ pub mod order {
         ReadLog(super::ReadLog),
         #[prost(message, tag = "16")]
         DropLogs(super::DropLogs),
+        #[prost(message, tag = "17")]
+        ShareCpus(super::ShareCpus),
     }
 }
 /// An attempt.
@@ -300,6 +304,9 @@ pub struct Finished {
     /// It did not start because of what its job asked for: that says nothing of the worker.
     #[prost(bool, tag = "15")]
     pub job_at_fault: bool,
+    /// Time for which tokens of its jobserver were given, in milliseconds: two tokens for a second are 2000.
+    #[prost(uint64, optional, tag = "16")]
+    pub token_cpu_ms: ::core::option::Option<u64>,
     #[prost(oneof = "finished::End", tags = "3, 4, 5, 6")]
     pub end: ::core::option::Option<finished::End>,
 }
@@ -383,6 +390,69 @@ pub struct Progress {
     /// What it does, for people.
     #[prost(string, optional, tag = "4")]
     pub status: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// How many processes a running task with a jobserver may run at a time, and how many it runs: both count the one that
+/// every task may run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cpus {
+    #[prost(message, optional, tag = "1")]
+    pub task: ::core::option::Option<Task>,
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    #[prost(uint32, tag = "3")]
+    pub share: u32,
+    #[prost(uint32, tag = "4")]
+    pub used: u32,
+    /// It takes all that it is given.
+    #[prost(bool, tag = "5")]
+    pub wants: bool,
+    #[prost(enumeration = "cpus::HeldBack", tag = "6")]
+    pub held_back: i32,
+}
+/// Nested message and enum types in `Cpus`.
+pub mod cpus {
+    /// Why it is given no more than its share.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum HeldBack {
+        Nothing = 0,
+        /// Memory is short.
+        Memory = 1,
+        /// The machine is under pressure.
+        Pressure = 2,
+    }
+    impl HeldBack {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Nothing => "NOTHING",
+                Self::Memory => "MEMORY",
+                Self::Pressure => "PRESSURE",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "NOTHING" => Some(Self::Nothing),
+                "MEMORY" => Some(Self::Memory),
+                "PRESSURE" => Some(Self::Pressure),
+                _ => None,
+            }
+        }
+    }
 }
 /// The load of the worker's machine, built anew each time. What is not known is absent.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -569,6 +639,81 @@ pub struct Start {
     /// Its step is marked as network-bound.
     #[prost(bool, tag = "11")]
     pub network_bound: bool,
+    /// The jobserver that it finds in its environment; absent of a task without one.
+    #[prost(message, optional, tag = "12")]
+    pub jobserver: ::core::option::Option<Jobserver>,
+}
+/// A GNU make jobserver for one task.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Jobserver {
+    #[prost(enumeration = "jobserver::Form", tag = "1")]
+    pub form: i32,
+    /// Processes that the task may run at a time at most; absent is as many as the worker has cpus.
+    #[prost(uint32, optional, tag = "2")]
+    pub processes_max: ::core::option::Option<u32>,
+}
+/// Nested message and enum types in `Jobserver`.
+pub mod jobserver {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Form {
+        /// As the tools of the worker and the command ask for it.
+        Auto = 0,
+        /// A named pipe.
+        Fifo = 1,
+        /// Two inherited descriptors.
+        Pipes = 2,
+    }
+    impl Form {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Auto => "AUTO",
+                Self::Fifo => "FIFO",
+                Self::Pipes => "PIPES",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "AUTO" => Some(Self::Auto),
+                "FIFO" => Some(Self::Fifo),
+                "PIPES" => Some(Self::Pipes),
+                _ => None,
+            }
+        }
+    }
+}
+/// What the tasks with a jobserver share of a worker. It replaces what was said before.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShareCpus {
+    /// Hundredths of a core that no other task or place of the worker holds.
+    #[prost(uint32, tag = "1")]
+    pub cpu: u32,
+    /// All of these tasks that run or start there.
+    #[prost(message, repeated, tag = "2")]
+    pub shares: ::prost::alloc::vec::Vec<CpuShare>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CpuShare {
+    #[prost(message, optional, tag = "1")]
+    pub task: ::core::option::Option<Task>,
+    /// Among the others, from 1 to 1000000.
+    #[prost(uint32, tag = "2")]
+    pub weight: u32,
 }
 /// A task that another one's process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

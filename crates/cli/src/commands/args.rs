@@ -2,6 +2,7 @@
 
 use crate::client::user::user_on;
 use crate::commands::array::{ArrayArg, parse_array};
+use crate::commands::builds::{BUILD_CPUS, JobserverArgs, leave_out_jobserver};
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
 use crate::commands::on_end::OnEndArgs;
 use crate::commands::order::OrderArgs;
@@ -43,9 +44,9 @@ pub struct TaskArgs {
     /// 001-100
     #[arg(long, value_name = "RANGE", value_parser = parse_array, allow_hyphen_values = true, help_heading = "Work")]
     pub array: Option<ArrayArg>,
-    /// Cpus of each task; auto starts with 1 and learns from earlier tasks
-    #[arg(long, value_name = "N|N-M|auto", default_value = "1", value_parser = parse_cpus_or_auto, help_heading = "Resources")]
-    pub cpus: CpusArg,
+    /// Cpus of each task; auto starts with 1 and learns from earlier tasks [default: 1, or 0.1 with a jobserver]
+    #[arg(long, value_name = "N|N-M|auto", value_parser = parse_cpus_or_auto, help_heading = "Resources")]
+    pub cpus: Option<CpusArg>,
     /// Memory of each task, and its limit, or more if earlier tasks like it needed more: 500M, 2GiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Resources")]
     pub memory: Option<u64>,
@@ -115,6 +116,8 @@ pub struct TaskArgs {
     #[arg(required_unless_present = "file", trailing_var_arg = true, num_args = 1.., value_name = "COMMAND")]
     pub command: Vec<String>,
     #[command(flatten)]
+    pub jobserver: JobserverArgs,
+    #[command(flatten)]
     pub order: OrderArgs,
     #[command(flatten)]
     pub template: TemplateArgs,
@@ -130,7 +133,8 @@ pub struct TemplateArgs {
     /// Run the job or the Open Job Description template in this file instead of a command: JSON, YAML or, of a job,
     /// TOML; `-` is standard input
     #[arg(long, short = 'f', value_name = "FILE", conflicts_with_all = [
-        "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit", "nodes", "chunks",
+        "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit", "nodes", "chunks", "jobserver",
+        "no_jobserver",
     ])]
     pub file: Option<String>,
     /// Parameter of the template, NAME=VALUE, or a file of parameters, @FILE or file://FILE; may be repeated
@@ -188,10 +192,13 @@ impl TaskArgs {
                 left_out.join(", ")
             );
         }
+        let is_open = self.cpus.is_none() && self.nodes.is_none() && self.chunks.is_none();
+        let jobserver = self.jobserver.choose(&self.command, &env, is_open);
         let (cpus, cpus_max, cpus_auto) = match self.cpus {
-            CpusArg::Cores(cpus) => (cpus, None, false),
-            CpusArg::Range(least, most) => (least, Some(most), false),
-            CpusArg::Auto => (1.0, None, true),
+            None => (if jobserver.is_some() { BUILD_CPUS } else { 1.0 }, None, false),
+            Some(CpusArg::Cores(cpus)) => (cpus, None, false),
+            Some(CpusArg::Range(least, most)) => (least, Some(most), false),
+            Some(CpusArg::Auto) => (1.0, None, true),
         };
         let resources =
             Resources { cpus, memory: self.memory.unwrap_or(0), gpus: self.gpus, ..Default::default() };
@@ -216,6 +223,7 @@ impl TaskArgs {
             retries: self.retries,
             cpus_auto,
             cpus_max,
+            jobserver,
             ..Default::default()
         };
         self.hints.put_on(&mut step);
@@ -327,6 +335,7 @@ pub fn environment(
     own.remove("WINDLASS_TASK");
     // A token must not stay in the store for as long as the job.
     own.remove("WINDLASS_TOKEN");
+    leave_out_jobserver(&mut own);
     let has = |word: &str| choices.iter().any(|choice| choice == word);
     let all = match (has("all"), has("none")) {
         (true, true) => return Err(CliError::usage("--env: all and none contradict each other")),
@@ -422,6 +431,7 @@ pub fn parent_task(address: &Address) -> Option<String> {
 mod tests {
     use super::*;
     use clap::Parser;
+    use windlass_api::Jobserver;
 
     #[derive(Parser)]
     struct Line {
@@ -478,7 +488,13 @@ mod tests {
     #[test]
     fn a_template_stands_in_for_the_command() {
         assert!(parse("-f job.yaml -p A=1 -p B=2 --queue q").is_ok());
-        for line in ["-f job.yaml -- make", "-f job.yaml --cpus 2", "-f j --array 1-2", "-p A=1 -- make"] {
+        for line in [
+            "-f job.yaml -- make",
+            "-f job.yaml --cpus 2",
+            "-f job.yaml --jobserver",
+            "-f j --array 1-2",
+            "-p A=1 -- make",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }
@@ -496,7 +512,7 @@ mod tests {
         assert_eq!(said.resources.unwrap().cpus, 1.0);
         let range = step("--cpus 2-16 -- make");
         assert_eq!((range.resources.unwrap().cpus, range.cpus_max), (2.0, Some(16.0)));
-        let plain = step("-- make");
+        let plain = step("-- true");
         assert!(plain.limits.is_empty() && plain.kind.is_none() && !plain.cpus_auto);
         // The name that it had before.
         assert_eq!(step("--deadline 2m -- make").deadline_ms, Some(120_000));
@@ -505,6 +521,25 @@ mod tests {
         {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_build_has_a_jobserver_unless_it_is_said_what_it_takes() {
+        let of = |line: &str| {
+            let step = step(&format!("--env none {line}"));
+            (step.jobserver, step.resources.unwrap().cpus, step.cpus_max)
+        };
+        assert_eq!(of("-- make"), (Some(Jobserver::Auto), 0.1, None));
+        assert_eq!(of("--jobserver -- ./build"), (Some(Jobserver::Auto), 0.1, None));
+        assert_eq!(of("--jobserver=pipes --cpus 2-16 -- make"), (Some(Jobserver::Pipes), 2.0, Some(16.0)));
+        assert_eq!(of("--jobserver make"), (Some(Jobserver::Auto), 0.1, None), "the form stands behind =");
+        for line in ["--no-jobserver -- make", "-- make -j8", "-- true", "--nodes 2 -- make"] {
+            assert_eq!(of(line), (None, 1.0, None), "{line}");
+        }
+        assert_eq!(of("--cpus 3 -- make"), (None, 3.0, None));
+        assert!(parse("--jobserver --no-jobserver -- make").is_err());
+        assert!(parse("--jobserver --nodes 2 -- make").is_err());
+        assert!(parse("--jobserver=always -- make").is_err());
     }
 
     #[test]

@@ -69,12 +69,6 @@ pub enum CpusArg {
     Auto,
 }
 
-impl Default for CpusArg {
-    fn default() -> Self {
-        CpusArg::Cores(1.0)
-    }
-}
-
 /// A number of cpus, two with `-` between them, or `auto`.
 pub fn parse_cpus_or_auto(text: &str) -> Result<CpusArg, String> {
     if let Some((least, most)) = text.split_once('-').filter(|(least, _)| !least.is_empty()) {

@@ -11,7 +11,9 @@ use crate::ui::table::{Cell, Column, Grid};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use windlass_api::client::{Client, JobsQuery, TasksQuery};
-use windlass_api::{Attempt, Counts, End, Job, JobState, Resources, Task, TaskState, state_word};
+use windlass_api::{
+    Attempt, Counts, End, HeldBack, Job, JobState, JobserverUse, Resources, Task, TaskState, state_word,
+};
 use windlass_core::resources::Bytes;
 
 /// Entries in one page of a list.
@@ -249,11 +251,24 @@ fn amount(bytes: u64) -> Cell {
     Cell::figure(Bytes(bytes).to_string(), bytes as f64)
 }
 
-/// The progress that a running task reports: "42.5% loading".
+/// The progress that a running task reports, and the processes of its jobserver: "42.5% loading, runs 2 of 3 processes".
 pub fn progress(task: &Task) -> String {
     let percent = task.progress.map(|percent| format!("{percent}%"));
-    let parts: Vec<String> = percent.into_iter().chain(task.status.clone()).collect();
-    if parts.is_empty() { "-".to_owned() } else { parts.join(" ") }
+    let words: Vec<String> = percent.into_iter().chain(task.status.clone()).collect();
+    let said = Some(words.join(" ")).filter(|said| !said.is_empty());
+    let parts: Vec<String> = said.into_iter().chain(task.jobserver.map(processes)).collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
+/// How many processes a build runs, of those that it may run at a time now.
+fn processes(of: JobserverUse) -> String {
+    let wants = match (of.wants, of.held_back) {
+        (false, _) => "",
+        (true, None) => ", wants more",
+        (true, Some(HeldBack::Memory)) => ", memory is short",
+        (true, Some(HeldBack::Pressure)) => ", held by pressure",
+    };
+    format!("runs {} of {} processes{wants}", of.used, of.share)
 }
 
 /// The exit code, with a word if the code alone does not tell how the attempt ended.
@@ -332,6 +347,29 @@ mod tests {
         assert_eq!(how_ended(&attempt(Some(End::Exited), Some(3))), "3");
         assert_eq!(how_ended(&attempt(Some(End::Oom), Some(137))), "137 oom");
         assert_eq!(how_ended(&attempt(Some(End::Lost), None)), "lost");
+    }
+
+    #[test]
+    fn progress_has_what_the_task_says_and_what_its_jobserver_gives() {
+        let task = |more: serde_json::Value| {
+            let mut all =
+                serde_json::json!({"id": "1.0", "job": 1, "index": 0, "step": "main", "state": "running"});
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            progress(&serde_json::from_value(all).unwrap())
+        };
+        let jobserver = |wants, held_back| serde_json::json!({"share": 3, "used": 2, "wants": wants, "held_back": held_back});
+        assert_eq!(task(serde_json::json!({})), "-");
+        assert_eq!(task(serde_json::json!({"progress": 42.5, "status": "loading"})), "42.5% loading");
+        let idle = serde_json::json!({"progress": 42.5, "jobserver": jobserver(false, None::<&str>)});
+        assert_eq!(task(idle), "42.5%, runs 2 of 3 processes");
+        for (why, says) in [
+            (None, "wants more"),
+            (Some("memory"), "memory is short"),
+            (Some("pressure"), "held by pressure"),
+        ] {
+            let held = task(serde_json::json!({"jobserver": jobserver(true, why)}));
+            assert_eq!(held, format!("runs 2 of 3 processes, {says}"));
+        }
     }
 
     #[test]

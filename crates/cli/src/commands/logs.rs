@@ -464,6 +464,7 @@ mod tests {
             state,
             progress: None,
             status: None,
+            jobserver: None,
             attempt: windlass_api::Attempt { attempt, ..Default::default() },
             failure: None,
             history: Vec::new(),

@@ -4,6 +4,7 @@ pub mod api;
 pub mod args;
 pub mod array;
 pub mod board;
+pub mod builds;
 pub mod ca;
 pub mod compass;
 pub mod completion;

@@ -15,7 +15,7 @@ use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use windlass_api::client::TasksQuery;
-use windlass_api::{By, Hints, Job, JobState, Kind, NoticeFailure, Step, Task, Version};
+use windlass_api::{By, Hints, Job, JobState, Jobserver, Kind, NoticeFailure, Step, Task, Version};
 use windlass_core::resources::Bytes;
 
 /// Shows one job in detail.
@@ -121,9 +121,9 @@ fn not_told(failures: &[NoticeFailure]) -> Vec<String> {
     lines.collect()
 }
 
-/// The progress that running tasks report.
+/// The progress that running tasks report, and what their jobservers give them.
 fn progress_text(tasks: &[Task]) -> String {
-    let said = tasks.iter().filter(|task| task.progress.is_some() || task.status.is_some());
+    let said = tasks.iter().filter(|t| t.progress.is_some() || t.status.is_some() || t.jobserver.is_some());
     let mut fields = FieldLines::for_stdout();
     for task in said {
         fields.add("running", &format!("{} {}", task.id, progress(task)));
@@ -192,7 +192,14 @@ fn hints(hints: &Hints) -> Vec<String> {
         let shown: Vec<&str> = hints.prefers.iter().map(String::as_str).collect();
         words.push(format!("at first only on {}", shown.join(", ")));
     }
-    words.extend(hints.cpus_max.map(|max| format!("up to {} where idle", cpus(max))));
+    match hints.jobserver {
+        None => words.extend(hints.cpus_max.map(|max| format!("up to {} where idle", cpus(max)))),
+        Some(form) => {
+            let form = if form == Jobserver::Auto { String::new() } else { format!(" ({})", form.as_str()) };
+            let most = hints.cpus_max.map(|max| format!(" of up to {}", cpus(max))).unwrap_or_default();
+            words.push(format!("jobserver{form}{most}"));
+        }
+    }
     words.extend(deadline_ms.map(|ms| format!("to start within {}", exact(ms))));
     words
 }

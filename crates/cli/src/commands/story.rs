@@ -125,6 +125,7 @@ mod tests {
             state,
             progress: None,
             status: None,
+            jobserver: None,
             attempt: Attempt { attempt, started_ms, ..Attempt::default() },
             failure: None,
             history: Vec::new(),

@@ -12,7 +12,9 @@ use crate::ui::terminal;
 use clap::Args;
 use std::fmt::Write as _;
 use windlass_api::client::Client;
-use windlass_api::{Change, ChangeBy, FailedTask, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
+use windlass_api::{
+    Change, ChangeBy, FailedTask, IneligibleWorkers, JobserverWhy, Judged, Turn, Why, WorkerWhy,
+};
 use windlass_core::time::NS_PER_S;
 use windlass_core::worker::REST_NS;
 
@@ -81,6 +83,7 @@ fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64, verbose: u8)
     let tried_again =
         |at: u64| format!("backs off until {}, {}", clock_time(at), in_about(at.saturating_sub(now_ms)));
     lines.extend(why.failure.iter().flat_map(failure_lines));
+    lines.extend(why.jobserver.iter().flat_map(jobserver_lines));
     lines.extend(why.backs_off_until_ms.map(tried_again));
     if why.open_workers > 0 {
         lines.push(format!("{} could take it now", count(why.open_workers as u64, "worker")));
@@ -107,6 +110,12 @@ pub fn failure_lines(failed: &FailedTask) -> Vec<String> {
         lines.push(format!("to see all of its output: windlass logs {}", failed.task));
     }
     lines
+}
+
+/// What a build with a jobserver runs, why it runs no more, and what would help.
+pub fn jobserver_lines(why: &JobserverWhy) -> Vec<String> {
+    let helps = why.helps.iter().map(|help| format!("what would help: {help}"));
+    std::iter::once(format!("it {}", why.message)).chain(helps).collect()
 }
 
 /// The task's place in its queue, its queue's share, and when it is expected to start.
@@ -325,7 +334,7 @@ pub fn passed_lines(why: &WorkerWhy) -> Vec<String> {
 mod tests {
     use super::*;
     use windlass_api::board::Percents;
-    use windlass_api::{LostTask, PassedStep, ReservedFor, RulePoints, TaskState, WorkerState};
+    use windlass_api::{JobserverUse, LostTask, PassedStep, ReservedFor, RulePoints, TaskState, WorkerState};
     use windlass_core::explain::{Cause, Word};
 
     const NOW_MS: u64 = 1_000_000;
@@ -371,6 +380,7 @@ mod tests {
                     by: Some(ChangeBy::Administrator),
                 },
             ],
+            jobserver: None,
         }
     }
 
@@ -380,6 +390,25 @@ mod tests {
             plain(&task_text(&full(), NOW_MS)),
             "task 12.3 is ready: every worker is busy\n  4 workers (a, b, …): busy, cpus free\n  \
              it is next on a\n  to run it, an administrator can: set the quota\n"
+        );
+    }
+
+    #[test]
+    fn a_build_says_who_has_the_cpus_that_it_wants() {
+        let now = JobserverUse { share: 2, used: 2, wants: true, held_back: None };
+        let jobserver = Some(JobserverWhy {
+            now,
+            most: 16,
+            message: "runs 2 of up to 16 processes; wants more: job 7 (make, user ann) has 3".to_owned(),
+            helps: vec!["the end of any of the others".to_owned()],
+        });
+        let state = TaskState::Running;
+        let why = Why { state, jobserver, ruled_out: Vec::new(), changes: Vec::new(), ..full() };
+        assert_eq!(
+            plain(&task_text(&why, NOW_MS)),
+            "task 12.3 is running: every worker is busy\n  \
+             it runs 2 of up to 16 processes; wants more: job 7 (make, user ann) has 3\n  \
+             what would help: the end of any of the others\n"
         );
     }
 

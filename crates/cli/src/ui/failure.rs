@@ -240,6 +240,7 @@ mod tests {
             value: Some("a\nb".to_owned()),
             progress: None,
             status: None,
+            jobserver: None,
             expected_end_ms: None,
             state: TaskState::Failed,
             attempt,

@@ -131,6 +131,7 @@ mod tests {
             state: TaskState::Succeeded,
             progress: None,
             status: None,
+            jobserver: None,
             expected_end_ms: None,
             attempt: Attempt::default(),
             history: Vec::new(),

@@ -6,9 +6,9 @@ use super::stream::open;
 use crate::support::Random;
 use prost::Message as _;
 use windlass_api::wire::{
-    Amounts, Attribute, Beat, Cached, Caches, DiskSpace, Finished, FromWorker, Held, Hello, Inventory, Load,
-    LogPart, Lost, Pressure, Pressures, Progress, Reclaimed, Report, Stall, Started, Task, finished, order,
-    report,
+    Amounts, Attribute, Beat, Cached, Caches, Cpus, DiskSpace, Finished, FromWorker, Held, Hello, Inventory,
+    Load, LogPart, Lost, Pressure, Pressures, Progress, Reclaimed, Report, Stall, Started, Task, finished,
+    order, report,
 };
 use windlass_api::{JobState, StepRequest, SubmitRequest, TaskState};
 
@@ -89,6 +89,7 @@ impl Random {
             message,
             disk_bytes,
             job_at_fault: self.next().is_multiple_of(2),
+            token_cpu_ms: Some(self.number()),
         }
     }
 
@@ -143,9 +144,15 @@ impl Random {
         Caches { entries: (0..count).map(|_| Cached { key: self.text(), bytes: self.number() }).collect() }
     }
 
+    fn cpus(&mut self, task: Option<Task>, epoch: u64) -> Cpus {
+        let (share, used) = (self.number() as u32, self.number() as u32);
+        let (wants, held_back) = (self.next().is_multiple_of(2), self.next() as i32 % 5);
+        Cpus { task, epoch, share, used, wants, held_back }
+    }
+
     fn report(&mut self) -> report::What {
         let (task, epoch) = (self.task(), self.number());
-        match self.next() % 10 {
+        match self.next() % 11 {
             0 => report::What::Beat(Beat { sent: self.number(), inventory: self.inventory() }),
             1 => report::What::Started(Started { task, epoch, at: self.number() }),
             2 => report::What::Reclaimed(Reclaimed { task, epoch }),
@@ -158,6 +165,7 @@ impl Random {
             4 => report::What::Log(LogPart { id: self.number(), next: self.number(), ..LogPart::default() }),
             8 => report::What::Load(self.load()),
             9 => report::What::Caches(self.caches()),
+            10 => report::What::Cpus(self.cpus(task, epoch)),
             5 if self.next().is_multiple_of(512) => report::What::Hello(self.hello(false)),
             6 if self.next().is_multiple_of(512) => report::What::Lost(Lost {}),
             _ => report::What::Finished(self.finished()),
@@ -265,10 +273,11 @@ async fn a_worker_that_lies_about_anothers_task_changes_nothing() {
         let lie = vec![
             report::What::Started(Started { task, epoch, at: 1 }),
             report::What::Progress(Progress { task, epoch, percent: Some(99.0), status: None }),
+            report::What::Cpus(Cpus { task, epoch, share: 99, used: 99, wants: true, held_back: 0 }),
             report::What::Reclaimed(Reclaimed { task, epoch }),
             report::What::Finished(Finished { task, epoch, end: end.clone(), ..Finished::default() }),
         ];
-        assert_eq!(reports(&say(lie.clone())).len(), 4);
+        assert_eq!(reports(&say(lie.clone())).len(), 5);
         liar.out.send(say(lie)).await.unwrap();
     }
     let mut acks = 0;
@@ -278,6 +287,7 @@ async fn a_worker_that_lies_about_anothers_task_changes_nothing() {
     }
     let task = server.client.task("1.0").await.unwrap();
     assert_eq!((task.state, task.attempt.attempt, task.progress), (TaskState::Running, 1, None));
+    assert_eq!(task.jobserver, None);
     assert_eq!(task.attempt.worker.as_deref(), Some("w1"));
     let late: Vec<_> =
         task.history.iter().map(|late| (late.late, late.attempt, late.worker.clone())).collect();

@@ -10,7 +10,7 @@ use windlass_api::wire::{FromWorker, Order, ToWorker, order, report};
 /// Streams between a real agent and a real server.
 pub const RECORDED: [&str; 4] = ["run", "control", "claim", "fenced"];
 /// All streams: also those with rare messages, such as after a broken disk or after days, and with later additions.
-pub const ALL: [&str; 7] = ["run", "control", "claim", "fenced", "made", "measured", "asked"];
+pub const ALL: [&str; 8] = ["run", "control", "claim", "fenced", "made", "measured", "asked", "shared"];
 
 /// The sender of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

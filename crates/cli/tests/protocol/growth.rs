@@ -9,7 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use windlass_api::wire::{
-    Amounts, Finished, Hello, Inventory, Progress, Started, Task, finished, order, report,
+    Amounts, Cpus, Finished, Hello, Inventory, Progress, Started, Task, finished, order, report,
 };
 use windlass_api::{CreateToken, JobState, Role, SetLimit, SetQueue, StepRequest, SubmitRequest};
 
@@ -116,11 +116,13 @@ async fn work(server: &Server, number: u64, name: &str, job: u64) {
     if is_lost {
         let runs = Started { task, epoch: 1, at: 1 };
         let said = Progress { task, epoch: 1, percent: Some(40.0), status: None };
-        end.out.send(say(vec![report::What::Started(runs), report::What::Progress(said)])).await.unwrap();
+        let cpus = Cpus { task, epoch: 1, share: 2, used: 1, wants: true, held_back: 0 };
+        let all = vec![report::What::Started(runs), report::What::Progress(said), report::What::Cpus(cpus)];
+        end.out.send(say(all)).await.unwrap();
         if number % SETTINGS_EVERY == 1 {
             let id = format!("{job}.0");
-            let is_told = async || server.client.task(&id).await.unwrap().progress.is_some();
-            server.until("the progress is told", async |_| is_told().await).await;
+            let is_told = async || server.client.task(&id).await.unwrap().jobserver.is_some();
+            server.until("the progress and the processes are told", async |_| is_told().await).await;
         }
     } else {
         let exited = Some(finished::End::Exited(0));

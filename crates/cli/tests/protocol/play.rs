@@ -137,10 +137,10 @@ fn recorded_messages_mean_what_they_meant_and_encode_to_the_same_bytes() {
         kinds.extend(recording.kinds());
     }
     // All messages in the description of the protocol.
-    let known = "Ack Beat Body Caches DropBody DropLogs Finished:Canceled Finished:Exited Finished:Fenced \
+    let known = "Ack Beat Body Caches Cpus DropBody DropLogs Finished:Canceled Finished:Exited Finished:Fenced \
                  Finished:NotStarted Finished:OutOfMemory Finished:Recalled Finished:Signaled \
                  Finished:TimeLimit Greeting Hello Kill Lease Lend Load Log Lost Outputs Progress ReadLog Recall \
-                 Reclaim Reclaimed Refused Resync Start Started Welcome";
+                 Reclaim Reclaimed Refused Resync ShareCpus Start Started Welcome";
     assert_eq!(kinds.into_iter().collect::<Vec<_>>().join(" "), known);
 }
 

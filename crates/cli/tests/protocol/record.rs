@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use windlass_api::client::LogQuery;
 use windlass_api::wire::{
-    Cached, Caches, DropBody, DropLogs, Finished, FromWorker, Greeting, Load, Order, Outputs, Pressure,
-    Pressures, Report, Resync, Stall, Start, Task, ToWorker, finished, order, report,
+    Cached, Caches, CpuShare, Cpus, DropBody, DropLogs, Finished, FromWorker, Greeting, Jobserver, Load,
+    Order, Outputs, Pressure, Pressures, Report, Resync, ShareCpus, Stall, Start, Task, ToWorker, cpus,
+    finished, jobserver, order, report,
 };
 use windlass_api::{Param, Range, Resources, Session, StepRequest, SubmitRequest};
 
@@ -156,6 +157,27 @@ fn asked() -> Recording {
     ])
 }
 
+/// A task with a jobserver: what it is started with, what it shares, and what its keeper says of it.
+fn shared() -> Recording {
+    let task = Some(Task { job: 1, index: 0, attempt: 1 });
+    let form = jobserver::Form::Pipes.into();
+    let start =
+        Start { task, jobserver: Some(Jobserver { form, processes_max: Some(16) }), ..Start::default() };
+    let shares = vec![CpuShare { task, weight: 300 }];
+    let share = Order { seq: 7, what: Some(order::What::ShareCpus(ShareCpus { cpu: 400, shares })) };
+    let held_back = cpus::HeldBack::Memory.into();
+    let cpus = Cpus { task, epoch: 1, share: 3, used: 2, wants: true, held_back };
+    let end = Some(finished::End::Exited(0));
+    let finished = Finished { task, epoch: 1, end, token_cpu_ms: Some(2_500), ..Finished::default() };
+    let reports = [report::What::Cpus(cpus), report::What::Finished(finished)];
+    let reports = reports.map(|what| Report { what: Some(what) }).to_vec();
+    let orders = vec![Order::plain(order::What::Start(start)), share];
+    Recording(vec![
+        (By::Server, ToWorker { orders }.encode_to_vec()),
+        (By::Worker, FromWorker { reports }.encode_to_vec()),
+    ])
+}
+
 async fn is_cut(cut: &mut watch::Receiver<bool>) {
     _ = cut.wait_for(|cut| *cut).await;
 }
@@ -281,6 +303,7 @@ async fn an_agent_and_a_server_say_every_kind() {
         made().write("made");
         measured().write("measured");
         asked().write("asked");
+        shared().write("shared");
     }
     assert_eq!(kinds.join(" "), SAID, "in {said:#?}");
 }

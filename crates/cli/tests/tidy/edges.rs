@@ -380,7 +380,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 51] = [
     ("figures", &["clock", "metric_text"]),
     ("outgoing", &["bodies", "external", "link"]),
     ("parsers", &["panics"]),
-    ("progress", &["link"]),
+    ("progress", &[]),
     ("metrics", &["figures", "metric_text"]),
     ("notices", &["config"]),
     ("peer", &["connections", "process_owner"]),

@@ -279,8 +279,11 @@ impl Lab {
                 self.tell(host, vec![WorkerMessage::Reclaimed { task, attempt, epoch }]);
             }
             WorkerCommand::Resync => self.say_hello(host),
-            // A host starts every job that it is sent, lends no resources and has no lease.
-            WorkerCommand::Recall { .. } | WorkerCommand::Lend { .. } | WorkerCommand::Lease { .. } => {}
+            // A host starts every job that it is sent, lends no resources, and has neither a lease nor a jobserver.
+            WorkerCommand::Recall { .. }
+            | WorkerCommand::Lend { .. }
+            | WorkerCommand::Lease { .. }
+            | WorkerCommand::ShareCpus { .. } => {}
         }
     }
 

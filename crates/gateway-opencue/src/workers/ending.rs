@@ -75,6 +75,7 @@ mod tests {
             state: TaskState::Failed,
             progress: None,
             status: None,
+            jobserver: None,
             expected_end_ms: None,
             attempt,
             failure: None,

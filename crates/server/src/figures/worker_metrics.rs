@@ -57,6 +57,19 @@ const TOKEN_EXPIRES: MetricFamily = MetricFamily::gauge(
     "Unix time at which the token of a connected worker expires",
 );
 
+const JOBSERVER_PROCESSES: MetricFamily = MetricFamily::gauge(
+    "windlass_jobserver_processes",
+    "Processes that builds with a jobserver run on a worker",
+);
+
+/// Writes how many processes builds run, by the name of their worker; without such builds, nothing.
+pub fn write_jobserver_processes(text: &mut String, processes: &[(String, f64)]) {
+    if !processes.is_empty() {
+        let samples = processes.iter().map(|(name, count)| (name.as_str(), *count));
+        JOBSERVER_PROCESSES.write(text, "worker", samples);
+    }
+}
+
 /// Writes when the tokens of workers end; without such a token, nothing.
 pub fn write_token_ends(text: &mut String, ends: &[(String, f64)]) {
     if !ends.is_empty() {

@@ -305,6 +305,7 @@ mod tests {
                 state: windlass_api::TaskState::Running,
                 progress: None,
                 status: None,
+                jobserver: None,
                 expected_end_ms: None,
                 attempt,
                 failure: None,

@@ -3,8 +3,9 @@
 use super::{App, scaling};
 use crate::api_error::ApiError;
 use crate::auth::Caller;
-use crate::figures::worker_metrics::{METRIC_WORKERS_MAX, write_token_ends};
+use crate::figures::worker_metrics::{METRIC_WORKERS_MAX, write_jobserver_processes, write_token_ends};
 use crate::metrics::{Gauges, write_scaling};
+use crate::view::jobserver_processes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -58,13 +59,16 @@ pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let mut text = parts.metrics.encode(parts.disk.free_bytes(), sessions, &entries);
     if let Some((gauges, seen)) = gauges {
         gauges.write(&mut text);
-        let ends = parts.links.token_ends();
-        let named = move |engine: &Engine| -> Vec<(String, f64)> {
+        let (ends, said) = (parts.links.token_ends(), parts.jobservers.all());
+        let named = move |engine: &Engine| -> (Vec<(String, f64)>, Vec<(String, f64)>) {
             let name = |worker: WorkerId| Some(engine.workers().get(worker)?.record.name.clone());
             let ends = ends.into_iter().take(METRIC_WORKERS_MAX);
-            ends.filter_map(|(worker, end)| Some((name(worker)?, end.at.as_ms() as f64 / 1000.0))).collect()
+            let ends = ends.filter_map(|(worker, end)| Some((name(worker)?, end.at.as_ms() as f64 / 1000.0)));
+            (ends.collect(), jobserver_processes(engine, &said))
         };
-        write_token_ends(&mut text, &app.handle.query(named).await?);
+        let (ends, processes) = app.handle.query(named).await?;
+        write_token_ends(&mut text, &ends);
+        write_jobserver_processes(&mut text, &processes);
         write_scaling(&mut text, &seen.scaling);
     }
     for gateway in app.shared.gateways.iter() {

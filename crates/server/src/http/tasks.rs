@@ -8,6 +8,7 @@ use super::tails;
 use crate::api_error::ApiError;
 use crate::handle::Handle;
 use crate::reader::{Reader, Whole};
+use crate::view::jobserver_why;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
@@ -133,6 +134,7 @@ pub async fn why(
     Path(text): Path<String>,
 ) -> Result<Json<Why>, ApiError> {
     let id = parse_id(&text)?;
+    let said = app.handle.parts().jobservers.clone();
     let explain = move |engine: &windlass_core::Engine| {
         let policy = engine.planner().policy().name();
         let name_of = |n| {
@@ -140,7 +142,9 @@ pub async fn why(
         };
         match windlass_core::explain::task(engine, id) {
             Some(why) if !matches!(why.state, core::TaskState::Succeeded | core::TaskState::Failed) => {
-                (Some(Why::from_core(id.to_string(), why, policy, name_of)), None)
+                let why = Why::from_core(id.to_string(), why, policy, name_of);
+                let jobserver = jobserver_why(engine, id, |task, attempt| said.get(task, attempt));
+                (Some(Why { jobserver, ..why }), None)
             }
             // It is over, or the engine does not hold its job. How it was placed may still be remembered.
             _ => (
@@ -180,6 +184,7 @@ pub async fn why(
         decided_ms: None,
         ruled_out: Vec::new(),
         changes: Vec::new(),
+        jobserver: None,
     };
     if let Some((policy, at_ms, judged)) = decided {
         (why.policy, why.decided_ms, why.judged) = (policy, Some(at_ms), judged);
@@ -406,6 +411,7 @@ impl Snapshot {
             state,
             progress: None,
             status: None,
+            jobserver: None,
             expected_end_ms: self.attempts.get(&index).and_then(|live| live.due).map(Time::as_ms),
             attempt,
             failure: failed.map(|stored| failure_of(id, &self.spec.steps[step], stored)),
@@ -426,14 +432,18 @@ impl Snapshot {
         (self.spec.steps.len().saturating_sub(1), 0)
     }
 
-    /// Adds how far these tasks are, and their values, reading the body of each step once: nothing for a reader who is
-    /// not told that.
+    /// Adds what their jobservers give these tasks, how far they are, and their values, reading the body of each step
+    /// once: the last two not for a reader who is not told them.
     pub(super) async fn fill_values(
         &self,
         handle: &Handle,
         tasks: &mut [Whole<Task>],
         reader: &Reader,
     ) -> Result<(), ApiError> {
+        for task in tasks.iter_mut().filter(|task| task.state == TaskState::Running) {
+            let id = TaskId { job: self.id, index: task.index };
+            task.jobserver = handle.parts().jobservers.get(id, task.attempt.attempt);
+        }
         if !reader.may_read_job(&self.spec) {
             return Ok(());
         }

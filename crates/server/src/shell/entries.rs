@@ -13,6 +13,7 @@ impl Shell {
             ("link_owners", self.link_owners.len()),
             ("reads_to_begin", self.fetches.len()),
             ("progress", self.parts.progress.len()),
+            ("jobservers", self.parts.jobservers.len()),
             ("listeners", self.parts.events.listeners()),
         ]);
         all.extend(self.parts.external.entries());

@@ -2,6 +2,7 @@
 
 mod board;
 mod grid;
+mod jobserver_why;
 mod overview;
 mod scaling;
 mod settings;
@@ -9,6 +10,7 @@ mod worker_why;
 
 pub use board::{board_worker, decision, pending_job, sampled_decisions};
 pub use grid::{active_grid, ended_grid, parked_grid};
+pub use jobserver_why::{jobserver_processes, jobserver_why};
 pub use overview::{ending_tokens, overview, scheduler, with_rates, with_scheduler_rates};
 pub use scaling::{SeenScaling, scaling};
 pub use settings::{held_limit, limit, queues};

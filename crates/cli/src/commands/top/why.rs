@@ -4,7 +4,8 @@ use crate::commands::list::counts;
 use crate::commands::top::clean::clean;
 use crate::commands::top::message::Subject;
 use crate::commands::why::{
-    change_line, failure_lines, passed_lines, ruled_out_line, score_table, turn_lines, worker_lines,
+    change_line, failure_lines, jobserver_lines, passed_lines, ruled_out_line, score_table, turn_lines,
+    worker_lines,
 };
 use windlass_api::{Job, JobState, Why, WorkerWhy};
 
@@ -59,6 +60,7 @@ pub fn task_lines(why: &Why, job: &Job, holds: &[String], now_ms: u64) -> Vec<Wh
         lines.push(WhyLine::Head("How it failed"));
         lines.extend(failure_lines(failed).into_iter().map(text));
     }
+    lines.extend(why.jobserver.iter().flat_map(jobserver_lines).map(text));
     lines.extend(why.turn.iter().flat_map(|turn| turn_lines(turn, now_ms)).map(text));
     if !why.changes.is_empty() {
         lines.push(WhyLine::Head("What would make it run"));

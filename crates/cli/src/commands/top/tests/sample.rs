@@ -277,6 +277,7 @@ fn task(job: u64, index: u32) -> Task {
         state,
         progress: (state == TaskState::Running).then_some(12.5),
         status: None,
+        jobserver: None,
         expected_end_ms: None,
         attempt: Attempt {
             attempt: u32::from(index < 8),
@@ -402,6 +403,7 @@ fn why(task: &str) -> Why {
                 by: Some(windlass_api::ChangeBy::Administrator),
             },
         ],
+        jobserver: None,
     }
 }
 
