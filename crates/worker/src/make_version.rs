@@ -9,13 +9,17 @@ use std::time::Duration;
 /// How long make may take to tell its release.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// The release, as make tells it. `Some(None)` says that there is no GNU make, and `None` that it cannot be found out.
+/// The release, as make tells it. `Some(None)` says that there is no make, and `None` that it cannot be found out, or is
+/// another make than GNU's.
 pub fn make_version() -> Option<Option<[u32; 2]>> {
-    match run_within(Command::new("make").arg("--version"), ANSWER_MAX) {
-        Ok(said) => Some(parse(&String::from_utf8_lossy(&said))),
+    let mut command = Command::new("make");
+    // This process may itself run under make, whose flags an earlier release may not understand.
+    for flags in ["MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS"] {
+        command.env_remove(flags);
+    }
+    match run_within(command.arg("--version"), ANSWER_MAX) {
+        Ok(said) => parse(&String::from_utf8_lossy(&said)).map(Some),
         Err(NoAnswer::Start(e)) if e.kind() == std::io::ErrorKind::NotFound => Some(None),
-        // Another make, which has no such option.
-        Err(NoAnswer::Failed(..)) => Some(None),
         Err(_) => None,
     }
 }

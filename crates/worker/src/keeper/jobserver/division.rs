@@ -100,7 +100,7 @@ impl Distance {
 /// What further processes of a task would hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
-    /// Processes that the task runs.
+    /// Processes that are not counted in what is free.
     pub used: u32,
     /// Bytes that one process of it holds.
     pub process_bytes: u64,

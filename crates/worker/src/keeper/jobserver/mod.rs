@@ -123,6 +123,8 @@ struct TaskTokens {
     counted: Instant,
     /// Bytes that one of its processes needs, as far as it was seen.
     process_bytes: u64,
+    /// Processes that ran when memory was read last. What was free then is for others.
+    used_then: u32,
     #[serde(skip)]
     missing: Missing,
     #[serde(skip)]
@@ -205,6 +207,7 @@ impl Jobservers {
                 token_ms: 0,
                 counted: now,
                 process_bytes: 0,
+                used_then: 1,
                 missing: Missing::default(),
                 reported: None,
             },
@@ -324,15 +327,16 @@ impl Jobservers {
         self.memory_read = Some(now);
         self.memory = view.memory();
         for (task, tokens) in &mut self.tasks {
+            tokens.used_then = tokens.used();
             if let Some(held) = view.held_bytes(*task) {
                 let known = tokens.process_bytes - tokens.process_bytes / FORGET_PART;
-                tokens.process_bytes = known.max(held / u64::from(tokens.used()));
+                tokens.process_bytes = known.max(held / u64::from(tokens.used_then));
             }
         }
         // What runs may still grow to what such processes need.
         if let Some(free) = &mut self.memory.free_bytes {
             for (task, tokens) in &self.tasks {
-                let will_hold = tokens.process_bytes.saturating_mul(tokens.used().into());
+                let will_hold = tokens.process_bytes.saturating_mul(tokens.used_then.into());
                 let held = view.held_bytes(*task).unwrap_or(will_hold);
                 *free = free.saturating_sub(will_hold.saturating_sub(held));
             }
@@ -350,7 +354,8 @@ impl Jobservers {
             let most = if weight.is_some() { tokens.most } else { 1 };
             let weight = weight.copied().unwrap_or(1);
             claims.push(Claim { weight, most, used, is_idle: tokens.fifo.idle() > 0 });
-            needs.push(Need { used, process_bytes: tokens.process_bytes.max(PROCESS_BYTES_MIN) });
+            let process_bytes = tokens.process_bytes.max(PROCESS_BYTES_MIN);
+            needs.push(Need { used: tokens.used_then, process_bytes });
         }
         let wanted = divide(cpus, &claims);
         for (claim, need) in claims.iter_mut().zip(&needs) {
@@ -359,7 +364,7 @@ impl Jobservers {
                 Some(free) => u32::try_from(free / need.process_bytes).unwrap_or(u32::MAX),
                 None => u32::MAX,
             };
-            claim.most = claim.most.min(claim.used.saturating_add(room));
+            claim.most = claim.most.min(need.used.saturating_add(room));
         }
         let mut shares = divide(cpus, &claims);
         if let Some(free) = free_bytes {

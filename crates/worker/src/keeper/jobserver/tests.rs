@@ -302,6 +302,22 @@ fn too_little_memory_adds_no_process_and_one_always_runs() {
 }
 
 #[test]
+fn what_was_free_is_given_once() {
+    let mut machine = Machine::with(8, &[1]);
+    machine.view.memory.free_bytes = Some(500 * MIB);
+    machine.view.held_bytes.insert(task(1), 200 * MIB);
+    machine.pass(300);
+    let mut build = machine.client(1);
+    assert_eq!(build.take(9), 2);
+    for _ in 0..4 {
+        // A tick between two readings.
+        machine.jobservers.report_again();
+        machine.pass(50);
+        assert_eq!(machine.tokens(1), (2, 0));
+    }
+}
+
+#[test]
 fn what_runs_and_still_grows_counts() {
     let mut machine = Machine::with(8, &[1]);
     machine.view.memory.free_bytes = Some(1_000 * MIB);
