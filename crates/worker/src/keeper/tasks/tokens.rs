@@ -30,12 +30,15 @@ impl Tasks {
         let KeeperEnv { cgroups, jobservers, .. } = &mut self.keeper_env;
         let entitled = jobservers.entitled();
         let Some(cgroups) = cgroups.as_mut().filter(|_| !entitled.is_empty()) else { return };
-        if !cgroups.weigh(self.capacity.cpu, jobservers.shared_cpu()) {
+        // Where nothing is left to share, a task counts as what is booked for it.
+        let sharing = self.running.iter().filter(|(task, _)| entitled.contains_key(task));
+        let booked: u32 = sharing.map(|(_, running)| running.request.cpu).sum();
+        if !cgroups.weigh(self.capacity.cpu, jobservers.shared_cpu().max(booked)) {
             return;
         }
         for (task, running) in &mut self.running {
             if let Some(slot) = &mut running.started.slot {
-                slot.weigh(entitled.get(task).copied().unwrap_or(running.request.cpu));
+                slot.weigh(entitled.get(task).copied().unwrap_or(0).max(running.request.cpu));
             }
         }
     }
