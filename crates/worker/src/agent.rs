@@ -12,6 +12,7 @@ use crate::keep::{self, Writers};
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::late::Late;
 use crate::logs::{ASIDE, LogDir};
+use crate::make_version::make_version;
 use crate::measure::{MeasureCore, Measured};
 use crate::process;
 use crate::protocol::{FromKeeper, Hidden, Lines, ToKeeper, to_line};
@@ -31,8 +32,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use windlass_api::wire::{Hello, Lost, attributes_to_wire, report};
@@ -146,6 +147,8 @@ struct Shared {
     upgraded: AtomicBool,
     measured: Measured,
     watch: Watch,
+    /// The release of GNU make here, once it is known; `None` inside where there is none.
+    make: OnceLock<Option<[u32; 2]>>,
 }
 
 /// What tasks may use: that of the options, and GPUs that were found since.
@@ -182,7 +185,8 @@ impl Agent {
         let (capacity, gpu_devices) = (options.capacity.clone(), options.gpu_devices.clone());
         let gpus_late = options.late_gpus.is_some();
         let offered = Mutex::new(Offered { capacity, gpu_devices, gpus_late });
-        let shared = Shared { options, offered, writer, stopped, upgraded, measured, watch };
+        let make = OnceLock::new();
+        let shared = Shared { options, offered, writer, stopped, upgraded, measured, watch, make };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store(store)?;
         let first = agent.connect()?;
@@ -192,6 +196,8 @@ impl Agent {
         spawn("watch", move || this.watch())?;
         let this = agent.clone();
         spawn("logs", move || this.keep_room())?;
+        let this = agent.clone();
+        spawn("make", move || this.find_make())?;
         if let Some(late) = agent.shared.options.late_gpus.clone() {
             let this = agent.clone();
             spawn("gpus", move || this.await_gpus(&late))?;
@@ -326,6 +332,20 @@ impl Agent {
             self.send_now(&[self.hello()]);
             return;
         }
+    }
+
+    /// Tells the keeper the release of make as soon as that is known. Connections that begin later tell it, too.
+    fn find_make(&self) {
+        if let Some(version) = make_version() {
+            _ = self.shared.make.set(version);
+            self.send_now(&self.tools());
+        }
+    }
+
+    /// What the keeper is told of the machine's tools; empty while nothing is known.
+    fn tools(&self) -> Vec<ToKeeper> {
+        let version = self.shared.make.get().copied();
+        version.map(|version| ToKeeper::MakeVersion { version }).into_iter().collect()
     }
 
     /// Watches over the keeper until this agent stops.
@@ -553,6 +573,7 @@ impl Agent {
             writer.connection
         };
         self.send(connection, &[self.hello()]);
+        self.send(connection, &self.tools());
         Ok(stream)
     }
 

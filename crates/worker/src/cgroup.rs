@@ -29,6 +29,16 @@ pub struct Cgroups {
     /// more group would cost a start more than the rest of it.
     #[serde(default)]
     pids_v2: bool,
+    /// The keeper's group of the v1 cpu controller, which tasks with a jobserver join.
+    #[serde(default)]
+    cpu_v1: Option<PathBuf>,
+    /// Whether the tasks' v2 groups have the cpu controller; `None` until the first task with a jobserver, because other
+    /// tasks are better off without one.
+    #[serde(default)]
+    cpu_v2: Option<bool>,
+    /// Hundredths of a core for which the keeper's group counts; `None` if nothing was written.
+    #[serde(default)]
+    weight: Option<u32>,
     free: Vec<Slot>,
     made: u32,
 }
@@ -48,6 +58,12 @@ pub struct Slot {
     events: KeptFile,
     kill: KeptFile,
     cpu: KeptFile,
+    /// Its group of the v1 cpu controller, which is made when a task joins it.
+    #[serde(default)]
+    cpu_v1: Option<PathBuf>,
+    /// Hundredths of a core for which it counts; `None` if nothing was written.
+    #[serde(default)]
+    weight: Option<u32>,
     memory: Option<SlotMemory>,
 }
 
@@ -98,11 +114,13 @@ impl Cgroups {
             Some(group) if !memory_v2 => make(&group.own, name).ok(),
             _ => None,
         };
-        Ok(Cgroups { base, memory_v1, memory_v2, pids_v2, free: Vec::new(), made: 0 })
+        let cpu_v1 = mounts.cpu_v1.and_then(|group| make(&group.own, name).ok());
+        let (cpu_v2, weight, free) = (None, None, Vec::new());
+        Ok(Cgroups { base, memory_v1, memory_v2, pids_v2, cpu_v1, cpu_v2, weight, free, made: 0 })
     }
 
     fn bases(&self) -> impl Iterator<Item = &PathBuf> {
-        [Some(&self.base), self.memory_v1.as_ref()].into_iter().flatten()
+        [Some(&self.base), self.memory_v1.as_ref(), self.cpu_v1.as_ref()].into_iter().flatten()
     }
 
     /// The keeper's groups, which [`sweep`] can remove after its end.
@@ -138,14 +156,38 @@ impl Cgroups {
             events: KeptFile(File::open(dir.join("cgroup.events"))?),
             kill: KeptFile(OpenOptions::new().write(true).open(dir.join("cgroup.kill"))?),
             cpu: KeptFile(File::open(dir.join("cpu.stat"))?),
+            cpu_v1: self.cpu_v1.as_ref().map(|base| base.join(&name)),
+            weight: None,
             memory,
             dir,
         })
     }
 
     /// Returns an empty group to the pool.
-    pub fn give_back(&mut self, slot: Slot) {
+    pub fn give_back(&mut self, mut slot: Slot) {
+        // The next task may have no jobserver, and counts as any other.
+        if slot.weight.take().is_some() && slot.cpu_v1.is_none() {
+            _ = fs::write(slot.dir.join("cpu.weight"), "100");
+        }
         self.free.push(slot);
+    }
+
+    /// Lets all tasks together count for as many cpus as they have, in hundredths of a core: `shared` of them are those of
+    /// tasks with a jobserver. False where cpu time cannot be weighed.
+    pub fn weigh(&mut self, capacity: u32, shared: u32) -> bool {
+        if self.cpu_v1.is_none() && self.cpu_v2.is_none() {
+            self.cpu_v2 = Some(self.base.parent().is_some_and(|own| enable("cpu", own, &self.base, false)));
+        }
+        // In the group of version 1 are only the tasks that share.
+        let (dir, cpu) = match &self.cpu_v1 {
+            Some(dir) => (dir, shared),
+            None if self.cpu_v2 == Some(true) => (&self.base, capacity),
+            None => return false,
+        };
+        if self.weight != Some(cpu) && write_weight(dir, cpu, self.cpu_v1.is_some()).is_ok() {
+            self.weight = Some(cpu);
+        }
+        true
     }
 }
 
@@ -189,6 +231,23 @@ impl Slot {
     pub fn join_fds(&self, limit: bool) -> [Option<RawFd>; 2] {
         let memory = self.memory.as_ref().filter(|_| limit).and_then(|m| m.procs.as_ref());
         [Some(self.procs.as_raw_fd()), memory.map(|file| file.as_raw_fd())]
+    }
+
+    /// File of its group of the v1 cpu controller, into which a process writes `0` to join it; `None` where there is none.
+    /// It is open while a task starts, because most tasks never join it.
+    pub fn open_cpu_v1(&self) -> Option<File> {
+        let dir = self.cpu_v1.as_ref()?;
+        make_dir(dir).ok()?;
+        OpenOptions::new().write(true).open(dir.join("cgroup.procs")).ok()
+    }
+
+    /// Lets the task count for that many hundredths of a core where it competes with others for cpu time.
+    pub fn weigh(&mut self, cpu: u32) {
+        let dir = self.cpu_v1.as_ref().unwrap_or(&self.dir);
+        // A task that is not in a group of version 1 has none.
+        if self.weight != Some(cpu) && write_weight(dir, cpu, self.cpu_v1.is_some()).is_ok() {
+            self.weight = Some(cpu);
+        }
     }
 
     /// Kills all processes of the group in one write.
@@ -270,6 +329,18 @@ impl SlotMemory {
     fn oom_kills(&self) -> Option<u64> {
         let file = if self.v1 { "memory.oom_control" } else { "memory.events" };
         field(&fs::read_to_string(self.dir.join(file)).ok()?, "oom_kill")
+    }
+}
+
+/// Writes the weight of a group that counts for that many hundredths of a core. A whole core is the kernel's default in
+/// either version, so a group counts as much as that many threads beside it.
+fn write_weight(dir: &Path, cpu: u32, is_v1: bool) -> io::Result<()> {
+    match is_v1 {
+        true => {
+            let shares = (u64::from(cpu) * 1_024 / 100).clamp(2, 262_144);
+            fs::write(dir.join("cpu.shares"), shares.to_string())
+        }
+        false => fs::write(dir.join("cpu.weight"), cpu.clamp(1, 10_000).to_string()),
     }
 }
 
@@ -438,6 +509,8 @@ mod tests {
             events: file(),
             kill: file(),
             cpu: file(),
+            cpu_v1: None,
+            weight: None,
             memory: Some(memory),
         };
         stat(100, 50);
@@ -449,6 +522,54 @@ mod tests {
         assert_eq!(slot.held_bytes(), Some(30));
         stat(30, 0);
         assert_eq!(slot.held_bytes(), Some(0), "another task deleted it");
+    }
+
+    #[test]
+    fn a_weight_of_one_core_is_the_kernels_default() {
+        let dir = tempfile::tempdir().unwrap();
+        let written = |cpu, is_v1, file: &str| {
+            write_weight(dir.path(), cpu, is_v1).unwrap();
+            fs::read_to_string(dir.path().join(file)).unwrap()
+        };
+        assert_eq!(
+            [100, 150, 0, u32::MAX].map(|cpu| written(cpu, false, "cpu.weight")),
+            ["100", "150", "1", "10000"]
+        );
+        assert_eq!(
+            [100, 150, 0, u32::MAX].map(|cpu| written(cpu, true, "cpu.shares")),
+            ["1024", "1536", "2", "262144"]
+        );
+    }
+
+    #[test]
+    fn tasks_are_weighed_by_the_version_that_has_the_controller() {
+        let (v2, v1) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let base = v2.path().join("keeper");
+        fs::create_dir(&base).unwrap();
+        fs::write(v2.path().join("cgroup.controllers"), "cpu memory").unwrap();
+        let groups = |cpu_v1: Option<&Path>| Cgroups {
+            base: base.clone(),
+            memory_v1: None,
+            memory_v2: false,
+            pids_v2: false,
+            cpu_v1: cpu_v1.map(Path::to_owned),
+            cpu_v2: None,
+            weight: None,
+            free: Vec::new(),
+            made: 0,
+        };
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+        // These are no groups, and must not be removed as such.
+        let mut of_v1 = std::mem::ManuallyDrop::new(groups(Some(v1.path())));
+        assert!(of_v1.weigh(400, 200));
+        assert_eq!(read(v1.path().join("cpu.shares")), "2048");
+        assert!(!v2.path().join("cgroup.subtree_control").exists());
+        let mut of_v2 = std::mem::ManuallyDrop::new(groups(None));
+        assert!(of_v2.weigh(400, 200));
+        assert_eq!(read(base.join("cpu.weight")), "400");
+        assert_eq!(read(base.join("cgroup.subtree_control")), "+cpu");
+        fs::write(v2.path().join("cgroup.controllers"), "memory").unwrap();
+        assert!(!std::mem::ManuallyDrop::new(groups(None)).weigh(400, 200));
     }
 
     #[test]

@@ -39,8 +39,35 @@ pub fn memory_limit(mounts: &Mounts) -> Option<u64> {
 
 /// Bytes that can still be had below the limit that leaves least. `None` if no limit is below the machine's memory of
 /// `total` bytes.
-pub fn memory_room(mounts: &Mounts, total: Option<u64>) -> Option<u64> {
+fn memory_room(mounts: &Mounts, total: Option<u64>) -> Option<u64> {
     memory_levels(mounts).filter_map(|(dir, files)| files.room(dir, total)).min()
+}
+
+/// Memory of this machine, and of it what the worker can still have.
+#[derive(Default)]
+pub struct AvailableMemory {
+    /// Bytes of the machine.
+    pub total: Option<u64>,
+    /// Bytes that can be allocated below all limits.
+    pub available: Option<u64>,
+    /// Whether the limit of a control group applies.
+    pub limited: bool,
+    /// Bytes that cannot be allocated, because something on this machine holds them.
+    pub used: Option<u64>,
+}
+
+/// Reads the memory of a machine whose `/proc` is below `root`.
+pub fn memory_available(root: &Path, mounts: &Mounts) -> AvailableMemory {
+    let info = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+    let bytes = |name| field(&info.replace(" kB", ""), name).and_then(|kib| kib.checked_mul(1024));
+    let (total, available) = (bytes("MemTotal:"), bytes("MemAvailable:"));
+    let room = memory_room(mounts, total);
+    AvailableMemory {
+        total,
+        available: available.map(|bytes| bytes.min(room.unwrap_or(u64::MAX))),
+        limited: room.is_some(),
+        used: total.zip(available).map(|(total, available)| total.saturating_sub(available)),
+    }
 }
 
 fn memory_levels(mounts: &Mounts) -> impl Iterator<Item = (&Path, &'static MemoryFiles)> {

@@ -33,9 +33,9 @@ use std::time::Duration;
 
 /// Bytes of one request, so that it fits into a socket's buffer.
 const REQUEST_BYTES_MAX: usize = 96 << 10;
-/// Descriptors of one request: standard output and error, the report, the group to begin in, and two groups to join.
-/// Standard input is the launcher's own, which is `/dev/null`.
-const FDS_MAX: usize = 6;
+/// Descriptors of one request: standard output and error, the report, the group to begin in, three groups to join, and two
+/// of a jobserver. Standard input is the launcher's own, which is `/dev/null`.
+const FDS_MAX: usize = 9;
 /// How long a launcher may take to cover what its processes are not to see. A file that it covers may be on a file
 /// server that does not answer, and the keeper waits.
 const MASK_MAX: Duration = Duration::from_secs(5);
@@ -103,7 +103,8 @@ impl Launcher {
 
     fn ask(&self, request: &[u8], setup: &Setup, report: BorrowedFd<'_>) -> Option<Result<i32, SpawnError>> {
         let raw = [Some(setup.out), Some(setup.err), Some(report.as_raw_fd())];
-        let raw: Vec<RawFd> = raw.into_iter().chain([setup.group]).chain(setup.join).flatten().collect();
+        let raw = raw.into_iter().chain([setup.group]).chain(setup.join).flatten();
+        let raw: Vec<RawFd> = raw.chain(setup.jobserver.into_iter().flatten()).collect();
         // SAFETY: the keeper keeps all of these descriptors open while this borrows them.
         let fds: Vec<BorrowedFd<'_>> = raw.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -224,7 +225,8 @@ impl Made {
         let group = setup.group.filter(|_| self.begins_in_groups);
         let joined = setup.join[0];
         // A process that begins in its group does not join it.
-        let setup = if group.is_some() { Setup { join: [None, setup.join[1]], ..setup } } else { setup };
+        let [_, memory, cpu] = setup.join;
+        let setup = if group.is_some() { Setup { join: [None, memory, cpu], ..setup } } else { setup };
         let slot = &mut *self.slots[place];
         let texts = command.pointers();
         slot.task = Some(Task { command, setup, report, texts });
@@ -283,8 +285,10 @@ struct LaunchRequest {
     umask: Option<u32>,
     data_limit: Option<u64>,
     die_with: Option<i32>,
-    /// Whether the request has a descriptor of the group to begin in, and of each of the two groups to join.
-    groups: [bool; 3],
+    /// Whether the request has a descriptor of the group to begin in, and of each of the three groups to join.
+    groups: [bool; 4],
+    /// Whether it has the two descriptors of a jobserver.
+    has_jobserver: bool,
 }
 
 /// Encodes a command. `None` if it is too large, or if it writes files first, which allocates memory.
@@ -299,7 +303,8 @@ fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
         umask: command.umask,
         data_limit: setup.data_limit,
         die_with: setup.die_with,
-        groups: [setup.group, setup.join[0], setup.join[1]].map(|fd| fd.is_some()),
+        groups: [setup.group, setup.join[0], setup.join[1], setup.join[2]].map(|fd| fd.is_some()),
+        has_jobserver: setup.jobserver.is_some(),
     };
     let mut bytes = Vec::with_capacity(texts.len() + 256);
     serde_json::to_writer(&mut bytes, &request).ok()?;
@@ -312,20 +317,22 @@ fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
 /// process reports.
 fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let LaunchRequest { counts, run_as, umask, data_limit, die_with, groups: has_group } =
-        serde_json::from_slice(&bytes[..end]).ok()?;
+    let request: LaunchRequest = serde_json::from_slice(&bytes[..end]).ok()?;
+    let LaunchRequest { counts, run_as, umask, data_limit, die_with, groups: has_group, has_jobserver } =
+        request;
     let mut command = Command::from_packed(bytes[end + 1..].to_vec(), counts, run_as)?;
     command.umask = umask;
     let mut raw = fds.iter().map(AsRawFd::as_raw_fd);
     let (out, err, report) = (raw.next()?, raw.next()?, raw.next()?);
-    let mut groups = [None; 3];
+    let mut groups = [None; 4];
     for (group, is_there) in groups.iter_mut().zip(has_group) {
         if is_there {
             *group = Some(raw.next()?);
         }
     }
     let [group, join @ ..] = groups;
-    let setup = Setup { null: libc::STDIN_FILENO, out, err, group, join, data_limit, die_with };
+    let jobserver = if has_jobserver { Some([raw.next()?, raw.next()?]) } else { None };
+    let setup = Setup { null: libc::STDIN_FILENO, out, err, group, join, jobserver, data_limit, die_with };
     Some((command, setup, report))
 }
 
@@ -347,7 +354,7 @@ mod tests {
     #[test]
     fn what_is_told_is_what_was_meant() {
         let null = || OwnedFd::from(File::open("/dev/null").unwrap());
-        let fds: Vec<OwnedFd> = (0..5).map(|_| null()).collect();
+        let fds: Vec<OwnedFd> = (0..7).map(|_| null()).collect();
         let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let (out, err) = (raw[0], raw[1]);
         let setup = Setup {
@@ -355,7 +362,8 @@ mod tests {
             out,
             err,
             group: Some(raw[3]),
-            join: [None, Some(raw[4])],
+            join: [None, Some(raw[4]), None],
+            jobserver: Some([raw[5], raw[6]]),
             data_limit: Some(1 << 40),
             die_with: Some(17),
         };
@@ -365,7 +373,8 @@ mod tests {
         assert_eq!(told.packed(), command.packed());
         assert_eq!(told.texts(), ("prog".to_owned(), "/tmp".to_owned()));
         assert_eq!((&told.run_as, told.umask), (&command.run_as, Some(0o27)));
-        assert_eq!((its.group, its.join), (Some(raw[3]), [None, Some(raw[4])]));
+        assert_eq!((its.group, its.join), (Some(raw[3]), [None, Some(raw[4]), None]));
+        assert_eq!(its.jobserver, Some([raw[5], raw[6]]));
         assert_eq!((its.data_limit, its.die_with), (Some(1 << 40), Some(17)));
         assert_eq!(report, raw[2]);
         for end in 0..bytes.len() {
@@ -376,8 +385,16 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_not_told() {
-        let setup =
-            Setup { null: 0, out: 1, err: 2, group: None, join: [None; 2], data_limit: None, die_with: None };
+        let setup = Setup {
+            null: 0,
+            out: 1,
+            err: 2,
+            group: None,
+            join: [None; 3],
+            jobserver: None,
+            data_limit: None,
+            die_with: None,
+        };
         assert!(encode(&command(&"x".repeat(REQUEST_BYTES_MAX)), &setup).is_none());
         assert!(encode(&command(&"x".repeat(REQUEST_BYTES_MAX / 2)), &setup).is_some());
     }
@@ -396,7 +413,8 @@ mod tests {
             out: null.as_raw_fd(),
             err: null.as_raw_fd(),
             group: Some(group.as_raw_fd()),
-            join: [Some(join.as_raw_fd()), None],
+            join: [Some(join.as_raw_fd()), None, None],
+            jobserver: None,
             data_limit: None,
             die_with: None,
         };
@@ -463,7 +481,8 @@ mod tests {
             out: null.as_raw_fd(),
             err: null.as_raw_fd(),
             group: None,
-            join: [Some(join.as_raw_fd()), None],
+            join: [Some(join.as_raw_fd()), None, None],
+            jobserver: None,
             data_limit: None,
             die_with: None,
         };

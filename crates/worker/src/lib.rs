@@ -26,6 +26,7 @@ mod late;
 mod launcher;
 mod load;
 mod logs;
+mod make_version;
 mod mask;
 mod measure;
 mod memory;

@@ -3,7 +3,7 @@
 //! what a load means for placement; the engine does.
 
 use crate::cgroup::{field, held};
-use crate::confinement::{allowed_cpus, cpu_quota, memory_room};
+use crate::confinement::{allowed_cpus, cpu_quota, memory_available};
 use crate::memory::resident_sizes;
 use crate::mounts::{Group, Mounts};
 use std::fs;
@@ -73,7 +73,7 @@ impl LoadReader {
             tasks: tasks.to_owned(),
         };
         let (cpu_used, cpu_foreign) = before.map_or((None, None), |before| self.cpu_use(&before, &now));
-        let memory = self.memory();
+        let memory = memory_available(&self.root, &self.mounts);
         let report = LoadReport {
             confined: self.has_quota || self.has_part_of_cpus() || memory.limited,
             machine: now.machine,
@@ -140,19 +140,6 @@ impl LoadReader {
         Some([numbers.next()??, numbers.next()??, numbers.next()??])
     }
 
-    fn memory(&self) -> AvailableMemory {
-        let info = fs::read_to_string(self.root.join("proc/meminfo")).unwrap_or_default();
-        let bytes = |name| field(&info.replace(" kB", ""), name).and_then(|kib| kib.checked_mul(1024));
-        let total = bytes("MemTotal:");
-        let room = memory_room(&self.mounts, total);
-        let available = bytes("MemAvailable:");
-        AvailableMemory {
-            available: available.map(|bytes| bytes.min(room.unwrap_or(u64::MAX))),
-            limited: room.is_some(),
-            used: total.zip(available).map(|(total, available)| total.saturating_sub(available)),
-        }
-    }
-
     /// Bytes that all processes of tasks hold, as far as groups count them: that of version 2 above all tasks, or that
     /// of version 1 which a task with a memory limit has. Of other tasks resident sizes are added, in which shared
     /// memory counts for each process.
@@ -179,15 +166,6 @@ impl LoadReader {
         }
         Some(sum)
     }
-}
-
-/// Memory that can be allocated.
-struct AvailableMemory {
-    available: Option<u64>,
-    /// Whether the limit of a control group applies.
-    limited: bool,
-    /// Bytes that cannot be allocated, because something on this machine holds them.
-    used: Option<u64>,
 }
 
 fn pressures(path: impl Fn(&str) -> PathBuf, before: Option<(&Pressures, u64)>) -> Pressures {

@@ -4,7 +4,7 @@
 use crate::syscall::system_call;
 use crate::users::RunAs;
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, dup2, fcntl_dupfd_cloexec};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -29,6 +30,10 @@ const SCRIPT_BEGIN_BYTES: usize = 80;
 pub const NO_INTERPRETER: Errno = Errno::LIBACC;
 /// Number of the last signal of Linux.
 const SIGNAL_MAX: i32 = 64;
+
+/// The descriptors by which a task reaches its jobserver. Shells put files of scripts below 10 and their own in any free
+/// place above, so these are in nobody's way.
+pub const JOBSERVER_FDS: [RawFd; 2] = [40, 41];
 
 /// A command to be executed by a new process.
 #[derive(Clone)]
@@ -80,7 +85,9 @@ pub struct Setup {
     /// Directory of the first of these groups, in which the launcher can make the process.
     pub group: Option<RawFd>,
     /// Files of control groups into which the process writes `0` to join.
-    pub join: [Option<RawFd>; 2],
+    pub join: [Option<RawFd>; 3],
+    /// The ends of its jobserver to read and to write, which it inherits as [`JOBSERVER_FDS`].
+    pub jobserver: Option<[RawFd; 2]>,
     /// Bytes of writable memory that one process may map.
     pub data_limit: Option<u64>,
     /// The keeper's process, if the new one must die with it because no PID namespace sees to that.
@@ -422,9 +429,27 @@ fn prepare(setup: &Setup) -> rustix::io::Result<()> {
         rustix::stdio::dup2_stdout(BorrowedFd::borrow_raw(setup.out))?;
         rustix::stdio::dup2_stderr(BorrowedFd::borrow_raw(setup.err))?;
     }
+    if let Some(ends) = setup.jobserver {
+        inherit_jobserver(ends)?;
+    }
     if let Some(bytes) = setup.data_limit {
         let limit = rustix::process::Rlimit { current: Some(bytes), maximum: Some(bytes) };
         rustix::process::setrlimit(rustix::process::Resource::Data, limit)?;
+    }
+    Ok(())
+}
+
+/// Gives a new process the descriptors of its jobserver. Its other descriptors were used before, so one that has such a
+/// number may go.
+fn inherit_jobserver(ends: [RawFd; 2]) -> rustix::io::Result<()> {
+    // Each may have the number of the other, so both are moved out of the way first.
+    let above = JOBSERVER_FDS[1] + 1;
+    // SAFETY: this process inherited the descriptors and has not closed them.
+    let [read, write] = ends.map(|fd| fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, above));
+    for (end, number) in [read?, write?].iter().zip(JOBSERVER_FDS) {
+        // SAFETY: nothing in this process owns the number, and nothing closes it before the program runs.
+        let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+        dup2(end, &mut target)?;
     }
     Ok(())
 }
@@ -663,6 +688,22 @@ pub fn tree(root: Option<i32>, marker: &str) -> Vec<i32> {
     tree.intersection(&alive).copied().collect()
 }
 
+/// How many of these processes and their threads can do work of their own. A process that has children waits for them, so
+/// of it only the threads beyond the first count.
+pub fn workers(pids: &[i32]) -> u32 {
+    let all: Vec<(i32, i32, u32)> = pids.iter().filter_map(|pid| parent_and_threads(*pid)).collect();
+    let parents: BTreeSet<i32> = all.iter().map(|(_, parent, _)| *parent).collect();
+    let each = all.iter().map(|(pid, _, threads)| threads.saturating_sub(u32::from(parents.contains(pid))));
+    each.sum()
+}
+
+/// A process with its parent and the number of its threads; `None` if there is no such process.
+fn parent_and_threads(pid: i32) -> Option<(i32, i32, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+    Some((pid, fields.get(1)?.parse().ok()?, fields.get(17)?.parse().ok()?))
+}
+
 /// Whether a variable of the environment that the process was started with satisfies `is_it`.
 pub fn environ_has(pid: i32, is_it: impl Fn(&[u8]) -> bool) -> bool {
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -681,4 +722,27 @@ pub fn program_of_this_process() -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let file = std::fs::metadata("/proc/self/exe").ok()?;
     Some(format!("{}:{}:{}:{}", file.dev(), file.ino(), file.mtime(), file.mtime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::BufRead as _;
+
+    #[test]
+    fn a_process_that_waits_for_its_children_does_no_work() {
+        let script = "sleep 600 & echo $!; wait";
+        let mut shell = std::process::Command::new("sh");
+        let mut shell = shell.args(["-c", script]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        io::BufReader::new(shell.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let child: i32 = said.trim().parse().unwrap();
+        let own = shell.id() as i32;
+        assert_eq!(workers(&[own, child]), 1, "the shell waits");
+        assert_eq!(workers(&[own]), 1, "without children it would work");
+        assert_eq!((workers(&[]), workers(&[i32::MAX])), (0, 0));
+        kill(child);
+        kill(own);
+        shell.wait().unwrap();
+    }
 }

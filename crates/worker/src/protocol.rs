@@ -127,6 +127,18 @@ pub enum ToKeeper {
     Lend(TaskCommand),
     /// A task wants its cpus back. It gets them before any attempt starts, and the keeper reports that.
     Reclaim(TaskCommand),
+    /// What the tasks with a jobserver share. It replaces what was said before.
+    ShareCpus {
+        /// Hundredths of a core that no other task holds.
+        cpu: u32,
+        /// All of these tasks that run or start.
+        shares: Vec<TaskShare>,
+    },
+    /// The release of GNU make on this machine.
+    MakeVersion {
+        /// `None` where there is none.
+        version: Option<[u32; 2]>,
+    },
     /// The keeper becomes this program, under running tasks.
     Upgrade { program: PathBuf },
     /// The keeper kills all tasks and ends.
@@ -196,6 +208,39 @@ pub struct StartMessage {
     /// Whether its step is marked as network-bound. For the agent, which measures the network meanwhile.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub network_bound: bool,
+    /// The jobserver that it finds in its environment; `None` of a task without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobserver: Option<JobserverSpec>,
+}
+
+/// A GNU make jobserver for one task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct JobserverSpec {
+    /// How the task reaches it.
+    #[serde(default, deserialize_with = "known_form")]
+    pub form: JobserverForm,
+    /// Processes that the task may run at a time at most; `None` is what the worker has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes_max: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobserverForm {
+    /// As the command and the machine's make understand it.
+    #[default]
+    Auto,
+    /// By the path of a named pipe.
+    Fifo,
+    /// By two inherited descriptors.
+    Pipes,
+}
+
+/// The weight of a task with a jobserver among the others, from 1 to 1,000,000.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TaskShare {
+    pub task: TaskRef,
+    pub weight: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -269,6 +314,28 @@ pub enum FromKeeper {
     },
     /// A task that lent its cpus has them again.
     Reclaimed { task: TaskRef, epoch: u64 },
+    /// How many processes a task with a jobserver may run and runs. Both numbers count the one that needs no token.
+    Cpus {
+        task: TaskRef,
+        epoch: u64,
+        share: u32,
+        used: u32,
+        /// Whether it takes all that it is given, and could be given more.
+        wants: bool,
+        /// Why it has no more than its share; `None` if that is for the other tasks' sake.
+        #[serde(default)]
+        held_back: Option<HeldBack>,
+    },
+}
+
+/// Why no further process of a task is started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldBack {
+    /// It would not fit into the memory that is free.
+    Memory,
+    /// Processes wait for memory.
+    Pressure,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -303,6 +370,13 @@ fn known_end<'de, D: Deserializer<'de>>(from: D) -> Result<WireEnd, D::Error> {
     Ok(match OrLater::deserialize(from)? {
         OrLater::Known(end) => end,
         OrLater::Later(_) => WireEnd::Unknown,
+    })
+}
+
+fn known_form<'de, D: Deserializer<'de>>(from: D) -> Result<JobserverForm, D::Error> {
+    Ok(match OrLater::deserialize(from)? {
+        OrLater::Known(form) => form,
+        OrLater::Later(_) => JobserverForm::Auto,
     })
 }
 
@@ -376,6 +450,9 @@ pub struct WireResult {
     /// Whether it did not start because of what its job asked for, which says nothing about this worker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub job_at_fault: bool,
+    /// Time for which tokens of its jobserver were given, in milliseconds: two tokens for a second are 2,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_cpu_ms: Option<u64>,
 }
 
 /// Splits a stream of bytes into lines.
@@ -528,6 +605,15 @@ mod tests {
             ),
         ];
         assert_eq!(read::<FromKeeper>(&(from_keeper.join("\n") + "\n")).unwrap().len(), from_keeper.len());
+    }
+
+    #[test]
+    fn a_form_of_a_later_release_is_chosen_here() {
+        let spec = |text| serde_json::from_str::<JobserverSpec>(text).unwrap();
+        let (form, processes_max) = (JobserverForm::Auto, Some(4));
+        assert_eq!(spec(r#"{"form":{"vsock":3},"processes_max":4}"#), JobserverSpec { form, processes_max });
+        let (form, processes_max) = (JobserverForm::Pipes, None);
+        assert_eq!(spec(r#"{"form":"pipes"}"#), JobserverSpec { form, processes_max });
     }
 
     #[test]

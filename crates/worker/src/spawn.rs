@@ -6,11 +6,11 @@
 
 use crate::launcher::Launcher;
 use crate::mask::Mask;
-use crate::process::{Command, Setup, SpawnError, Step, become_program, report_and_end};
-use rustix::io::Errno;
+use crate::process::{Command, JOBSERVER_FDS, Setup, SpawnError, Step, become_program, report_and_end};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -115,6 +115,14 @@ pub fn spawn(
 
 /// Turns a forked child into its program. If that fails, it reports the reason and exits.
 fn become_child(command: &Command, setup: &Setup, mask: Option<&Mask>, report: RawFd) -> ! {
+    // The task's own descriptors may take its number.
+    let taken = setup.jobserver.is_some() && JOBSERVER_FDS.contains(&report);
+    // SAFETY: this process inherited the descriptor and has not closed it.
+    let report = match taken.then(|| fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(report) }, 64)) {
+        Some(Ok(moved)) => moved.into_raw_fd(),
+        Some(Err(error)) => report_and_end(report, (Step::Make, error)),
+        None => report,
+    };
     let failed = std::panic::catch_unwind(AssertUnwindSafe(|| match mask.map_or(Ok(()), Mask::enter) {
         Ok(()) => become_program(command, setup, &command.pointers()),
         Err(e) => (Step::Make, Errno::from_io_error(&e).unwrap_or(Errno::IO)),
@@ -126,4 +134,44 @@ fn become_child(command: &Command, setup: &Setup, mask: Option<&Mask>, report: R
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
     Ok(rustix::pipe::pipe_with(flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, Mode, mkfifoat};
+    use std::io::Write as _;
+
+    #[test]
+    fn a_task_inherits_the_ends_of_its_jobserver() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, said) = (dir.path().join("fifo"), dir.path().join("said"));
+        mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        let open = || File::options().read(true).write(true).open(&fifo).unwrap();
+        let (mut keeper, to_read, to_write) = (open(), open(), open());
+        let (null, out) = (File::open("/dev/null").unwrap(), File::create(&said).unwrap());
+        let setup = Setup {
+            null: null.as_raw_fd(),
+            out: out.as_raw_fd(),
+            err: out.as_raw_fd(),
+            group: None,
+            join: [None; 3],
+            jobserver: Some([to_read.as_raw_fd(), to_write.as_raw_fd()]),
+            data_limit: None,
+            die_with: None,
+        };
+        let [read, write] = JOBSERVER_FDS;
+        let script = format!("head -c 1 /dev/fd/{read}; printf back > /dev/fd/{write}");
+        let argv = ["sh", "-c", &script].map(str::to_owned);
+        let command = Command::new(&argv, [("PATH", "/bin:/usr/bin")].into_iter(), "/").unwrap();
+        keeper.write_all(b"+").unwrap();
+        let (pid, _launch) = spawn(&command, &setup, None, None).unwrap();
+        let mut status = 0;
+        // SAFETY: the status is valid storage.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!((status, std::fs::read_to_string(&said).unwrap().as_str()), (0, "+"));
+        let mut back = [0; 4];
+        keeper.read_exact(&mut back).unwrap();
+        assert_eq!(&back, b"back");
+    }
 }

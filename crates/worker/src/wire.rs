@@ -3,11 +3,12 @@
 //! cannot express.
 
 use crate::protocol::{
-    FromKeeper, Held, HeldPhase, Nodes, Rider, StartMessage, TaskCommand, ToKeeper, WireEnd, WireResult,
+    FromKeeper, Held, HeldBack, HeldPhase, JobserverForm, JobserverSpec, Nodes, Rider, StartMessage,
+    TaskCommand, TaskShare, ToKeeper, WireEnd, WireResult,
 };
 use windlass_api::wire::{
-    self, Beat, Finished, Inventory, Order, Progress, Reclaimed, Start, Started, Task, finished, held, order,
-    report,
+    self, Beat, Cpus, Finished, Inventory, Jobserver, Order, Progress, Reclaimed, ShareCpus, Start, Started,
+    Task, cpus, finished, held, jobserver, order, report,
 };
 
 /// The report of a keeper's message. `None` if it has none: what tasks fetched is the agent's to count, and the answer
@@ -29,6 +30,15 @@ pub fn report_of(message: FromKeeper) -> Option<report::What> {
         }
         FromKeeper::Reclaimed { task, epoch } => {
             What::Reclaimed(Reclaimed { task: Some(task.into()), epoch })
+        }
+        FromKeeper::Cpus { task, epoch, share, used, wants, held_back } => {
+            let held_back = match held_back {
+                None => cpus::HeldBack::Nothing,
+                Some(HeldBack::Memory) => cpus::HeldBack::Memory,
+                Some(HeldBack::Pressure) => cpus::HeldBack::Pressure,
+            };
+            let (task, held_back) = (Some(task.into()), held_back.into());
+            What::Cpus(Cpus { task, epoch, share, used, wants, held_back })
         }
         FromKeeper::State { .. } | FromKeeper::Fetched { .. } => return None,
     })
@@ -75,6 +85,7 @@ fn finished_to_wire(task: Task, epoch: u64, result: WireResult) -> Finished {
         message: result.message,
         disk_bytes: result.disk_bytes,
         job_at_fault: result.job_at_fault,
+        token_cpu_ms: result.token_cpu_ms,
     }
 }
 
@@ -94,6 +105,12 @@ pub fn keeper_message(order: Order, epoch: u64) -> Option<ToKeeper> {
         What::Ack(task) => ToKeeper::Ack(about(task)),
         What::Lend(task) => ToKeeper::Lend(about(task)),
         What::Reclaim(task) => ToKeeper::Reclaim(about(task)),
+        What::ShareCpus(ShareCpus { cpu, shares }) => {
+            let shares = shares
+                .into_iter()
+                .filter_map(|share| Some(TaskShare { task: share.task?.into(), weight: share.weight }));
+            ToKeeper::ShareCpus { cpu, shares: shares.collect() }
+        }
         // The agent acts on these itself, or asks others before the keeper gets a message.
         What::Greeting(_)
         | What::Refused(_)
@@ -121,7 +138,18 @@ fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<StartMessage> {
         chunk_values: start.chunk_values,
         nodes: start.nodes.map(|nodes| Nodes { rank: nodes.rank, workers: nodes.workers }),
         network_bound: start.network_bound,
+        jobserver: start.jobserver.map(spec_of),
     })
+}
+
+fn spec_of(wanted: Jobserver) -> JobserverSpec {
+    // A form that a later release added is chosen here.
+    let form = match wanted.form() {
+        jobserver::Form::Auto => JobserverForm::Auto,
+        jobserver::Form::Fifo => JobserverForm::Fifo,
+        jobserver::Form::Pipes => JobserverForm::Pipes,
+    };
+    JobserverSpec { form, processes_max: wanted.processes_max }
 }
 
 #[cfg(test)]
@@ -149,6 +177,31 @@ mod tests {
         let Some(ToKeeper::Start(message)) = keeper_message(start(1), 5) else { panic!("it has an epoch") };
         assert_eq!((message.task, message.epoch, message.seq, message.request.cpu), (task, 5, 7, 100));
         assert_eq!(keeper_message(start(1 << 16), 5), None, "a job has fewer steps");
+    }
+
+    #[test]
+    fn a_jobserver_and_its_shares_are_passed_on() {
+        let task = TaskRef { job: 3, index: 1, attempt: 2 };
+        let form = jobserver::Form::Pipes.into();
+        let start = Start {
+            task: Some(task.into()),
+            request: Some(Amounts::default()),
+            jobserver: Some(Jobserver { form, processes_max: Some(9) }),
+            ..Start::default()
+        };
+        let order = Order { seq: 7, what: Some(order::What::Start(start)) };
+        let Some(ToKeeper::Start(message)) = keeper_message(order, 5) else { panic!("it is whole") };
+        let spec = JobserverSpec { form: JobserverForm::Pipes, processes_max: Some(9) };
+        assert_eq!(message.jobserver, Some(spec));
+        let share = |task| wire::CpuShare { task, weight: 4 };
+        let shared = ShareCpus { cpu: 150, shares: vec![share(None), share(Some(task.into()))] };
+        let told = keeper_message(Order { seq: 8, what: Some(order::What::ShareCpus(shared)) }, 0);
+        let shares = vec![TaskShare { task, weight: 4 }];
+        assert_eq!(told, Some(ToKeeper::ShareCpus { cpu: 150, shares }));
+        let held_back = Some(HeldBack::Memory);
+        let said = FromKeeper::Cpus { task, epoch: 5, share: 4, used: 3, wants: true, held_back };
+        let Some(report::What::Cpus(cpus)) = report_of(said) else { panic!("it is for the server") };
+        assert_eq!((cpus.share, cpus.used, cpus.held_back()), (4, 3, cpus::HeldBack::Memory));
     }
 
     #[test]

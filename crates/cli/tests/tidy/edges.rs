@@ -478,7 +478,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 51] = [
 ];
 
 /// The modules of the worker that each of its modules may use. There is no circle.
-pub const WORKER_EDGES: [(&str, &[&str]); 39] = [
+pub const WORKER_EDGES: [(&str, &[&str]); 40] = [
     ("admin_sockets", &[]),
     ("caches", &[]),
     ("clock", &[]),
@@ -501,6 +501,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 39] = [
     ("names", &["users"]),
     ("process", &["syscall", "users"]),
     ("late", &["process"]),
+    ("make_version", &["late"]),
     ("protocol", &["users"]),
     ("logs", &["protocol"]),
     ("mask", &["protocol", "unshare"]),
@@ -518,6 +519,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 39] = [
         &[
             "cgroup",
             "clock",
+            "confinement",
             "gpu_devices",
             "keep",
             "kept",
@@ -525,6 +527,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 39] = [
             "logs",
             "mask",
             "memory",
+            "mounts",
             "process",
             "protocol",
             "spawn",
@@ -537,8 +540,22 @@ pub const WORKER_EDGES: [(&str, &[&str]); 39] = [
     (
         "agent",
         &[
-            "caches", "cgroup", "clock", "detect", "identity", "keep", "keeper", "late", "logs", "measure",
-            "process", "protocol", "random", "watch", "wire",
+            "caches",
+            "cgroup",
+            "clock",
+            "detect",
+            "identity",
+            "keep",
+            "keeper",
+            "late",
+            "logs",
+            "make_version",
+            "measure",
+            "process",
+            "protocol",
+            "random",
+            "watch",
+            "wire",
         ],
     ),
     (

@@ -2,6 +2,7 @@
 //! variables that mark a task's processes. `tasks` uses it for the commands of tasks, and `session` for the actions of
 //! environments. It never decides when a task starts, and never waits for a process.
 
+use super::jobserver::{JOBSERVERS, Jobservers};
 use super::log::write_line;
 use super::nodes::{NODES, NodeFiles};
 use crate::cgroup::{Cgroups, Slot};
@@ -93,6 +94,8 @@ pub struct KeeperEnv {
     pub devices: BTreeMap<TaskRef, Vec<String>>,
     /// The files that name the workers of tasks that start together.
     pub nodes: NodeFiles,
+    /// The jobservers of running attempts, and of those that are about to start.
+    pub jobservers: Jobservers,
 }
 
 /// A process that was started for a task or an action, with its output files and control group.
@@ -174,7 +177,7 @@ impl KeeperEnv {
             watch_memory,
             launch: None,
         };
-        match self.go_on(command, &mut started, memory) {
+        match self.go_on(task, command, &mut started, memory) {
             Ok(()) => Ok(started),
             Err(refused) => {
                 self.give_back(started.slot);
@@ -187,10 +190,14 @@ impl KeeperEnv {
     /// Starts a command in the place of one that has ended, with the same group, limits and output files.
     pub fn go_on(
         &mut self,
+        task: TaskRef,
         command: &Command,
         started: &mut Started,
         memory: Option<u64>,
     ) -> Result<(), Refused> {
+        let ends = self.jobservers.ends(task).map_err(|e| refuse("open its jobserver", e))?;
+        let cpu_group =
+            started.slot.as_ref().filter(|_| self.jobservers.has(task)).and_then(Slot::open_cpu_v1);
         let [out, err] = &started.output;
         let watched = memory.filter(|_| started.watch_memory);
         let setup = Setup {
@@ -198,7 +205,11 @@ impl KeeperEnv {
             out: out.as_raw_fd(),
             err: err.as_raw_fd(),
             group: started.slot.as_ref().and_then(Slot::group_fd),
-            join: started.slot.as_ref().map_or([None; 2], |slot| slot.join_fds(memory.is_some())),
+            join: started.slot.as_ref().map_or([None; 3], |slot| {
+                let [own, limited] = slot.join_fds(memory.is_some());
+                [own, limited, cpu_group.as_ref().map(AsRawFd::as_raw_fd)]
+            }),
+            jobserver: ends.as_ref().map(|ends| ends.each_ref().map(AsRawFd::as_raw_fd)),
             // A backstop against growth between two samples. The limit itself holds for the resident memory
             // of the whole process tree; programs map more than they use.
             data_limit: watched.map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),
@@ -221,7 +232,7 @@ impl KeeperEnv {
     /// Hides the worker's directory and these files from processes to come. The launcher is started again, because its
     /// processes see what it sees: a file that was put in the place of another is covered then, too.
     pub fn hide(&mut self, state: &Path, hidden: &Hidden) {
-        let tasks_use: Vec<PathBuf> = [SESSIONS, NODES].map(|name| state.join(name)).to_vec();
+        let tasks_use: Vec<PathBuf> = [SESSIONS, NODES, JOBSERVERS].map(|name| state.join(name)).to_vec();
         for dir in &tasks_use {
             // It is there from now on, so that what is made in it later is seen through the cover.
             if let Err(e) = DirBuilder::new().recursive(true).mode(0o711).create(dir) {
@@ -378,6 +389,7 @@ impl KeeperEnv {
         ];
         all.extend(self.cpus.get(&task).map(|cpu| ("WINDLASS_CPUS", (f64::from(*cpu) / 100.0).to_string())));
         all.extend(self.nodes.variables(task));
+        all.extend(self.jobservers.variables(task));
         match (self.devices.get(&task), &self.gpu_devices) {
             (Some(devices), _) => {
                 all.push((gpu_devices::VISIBLE, devices.join(",")));
@@ -389,11 +401,12 @@ impl KeeperEnv {
         all
     }
 
-    /// Frees the GPUs and the file of nodes of an attempt that is over or did not start.
+    /// Frees the GPUs, the file of nodes and the jobserver of an attempt that is over or did not start.
     pub fn release(&mut self, task: TaskRef) {
         self.cpus.remove(&task);
         self.devices.remove(&task);
         self.nodes.remove(task);
+        self.jobservers.close(task);
     }
 
     /// Notes the cpus of an attempt and reserves GPUs for it that no other attempt holds, so that two tasks with one GPU

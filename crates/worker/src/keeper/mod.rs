@@ -5,6 +5,7 @@
 
 mod env;
 mod fuse;
+mod jobserver;
 mod lease;
 mod link;
 mod log;

@@ -5,8 +5,8 @@ use rustix::process::{Resource, getrlimit};
 
 /// Open files of the keeper itself: its log, sockets and timers, what it reads for a moment, and actions of sessions.
 const FILES_RESERVED: u64 = 48;
-/// Most files that the keeper holds open for one task: its two outputs, the report of its start, six of its control groups,
-/// and its outputs once more where it reads what the task says.
+/// Most files that the keeper holds open for one task: its two outputs, the report of its start and then its jobserver, six
+/// of its control groups, and its outputs once more where it reads what the task says.
 const FILES_PER_TASK: u64 = 11;
 
 /// The soft limit of this process's open files.

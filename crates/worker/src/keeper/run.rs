@@ -3,6 +3,7 @@
 
 use super::env::KeeperEnv;
 use super::fuse::Fuse;
+use super::jobserver::Jobservers;
 use super::lease::Lease;
 use super::link::Link;
 use super::log::write_line;
@@ -113,6 +114,7 @@ impl Keeper {
         };
         let keeper_env = Keeper::keeper_env(options, cgroups, namespaced)?;
         keeper_env.nodes.clear();
+        keeper_env.jobservers.clear();
         let tasks = Tasks::new(keeper_env, Sessions::new(&options.state));
         let link = Link::listen(&options.state)?;
         Keeper::with(options, (tasks, link, Lease::new()?), namespaced, notes)
@@ -140,6 +142,7 @@ impl Keeper {
             gpu_devices: None,
             devices: BTreeMap::new(),
             nodes: NodeFiles::new(&options.state),
+            jobservers: Jobservers::new(&options.state),
         };
         // Started before the keeper has much memory, because this one fork copies its page tables.
         keeper_env.start_launcher();
@@ -247,6 +250,8 @@ impl Keeper {
         let now = Instant::now();
         let launches = self.tasks.launches().filter(|launch| launch.listen_from() <= now);
         fds.extend(launches.map(|launch| PollFd::from_borrowed_fd(launch.report(), PollFlags::IN)));
+        let awaited = self.tasks.keeper_env.jobservers.awaited();
+        fds.extend(awaited.map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {
                 let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();

@@ -238,7 +238,7 @@ impl Sessions {
         let Some(session) = self.sessions.get_mut(&task_session.session) else { return Ok(None) };
         let next = session.next(keeper_env, task_session, limit);
         let next = next.and_then(|next| {
-            keeper_env.go_on(&next.command, started, memory)?;
+            keeper_env.go_on(task_session.task, &next.command, started, memory)?;
             Ok(next.limit)
         });
         session.entering = task_session.entering.is_some();

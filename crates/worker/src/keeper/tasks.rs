@@ -13,8 +13,10 @@ mod marks;
 mod output_disk;
 mod sample;
 mod sizes;
+mod tokens;
 
 use super::env::{EMPTY_POLL, KeeperEnv, Refused};
+use super::jobserver::{Jobservers, MemoryReader};
 use super::link::Link;
 use super::log::write_line;
 use super::progress::{Fetch, Said, Tail};
@@ -66,6 +68,7 @@ pub struct Tasks {
     reclaims: VecDeque<TaskRef>,
     next_sample: Option<Instant>,
     size_reader: SizeReader,
+    memory_reader: MemoryReader,
     disk: OutputDisk,
     /// No attempt starts meanwhile, because a start failed for a reason that passes.
     pause: Option<Pause>,
@@ -96,6 +99,8 @@ pub struct SavedTasks {
     /// The names of this worker's GPUs.
     #[serde(default)]
     gpu_devices: Option<Vec<String>>,
+    #[serde(default)]
+    jobservers: Jobservers,
 }
 
 impl Tasks {
@@ -114,6 +119,7 @@ impl Tasks {
             reclaims: VecDeque::new(),
             next_sample: None,
             size_reader: SizeReader::default(),
+            memory_reader: MemoryReader::default(),
             disk: OutputDisk::default(),
             pause: None,
         }
@@ -137,6 +143,7 @@ impl Tasks {
             devices: held_gpus.iter().map(|(task, names)| (*task, numbers(names))).collect(),
             held_gpus,
             gpu_devices: self.keeper_env.gpu_devices.clone(),
+            jobservers: std::mem::take(&mut self.keeper_env.jobservers),
         };
         (saved, self.keeper_env.cgroups.take())
     }
@@ -146,6 +153,7 @@ impl Tasks {
         let SavedTasks { capacity, seq, sessions, booked, bodies, waiting, running, .. } = saved;
         (self.ended, self.reclaims, self.keeper_env.devices) = (saved.ended, saved.reclaims, saved.held_gpus);
         self.keeper_env.gpu_devices = saved.gpu_devices;
+        self.keeper_env.jobservers.take_over(saved.jobservers);
         for (task, numbers) in saved.devices {
             let names = || numbers.iter().map(u32::to_string).collect();
             self.keeper_env.devices.entry(task).or_insert_with(names);
@@ -187,6 +195,7 @@ impl Tasks {
     /// asked for again by the server.
     pub fn begin_again(&mut self, link: &mut Link) {
         self.reclaims.clear();
+        self.keeper_env.jobservers.report_again();
         for (task, (epoch, result)) in &self.ended {
             link.send(&FromKeeper::Finished { task: *task, epoch: *epoch, result: result.clone() });
         }
@@ -237,6 +246,8 @@ impl Tasks {
                     self.reclaims.push_back(task);
                 }
             }
+            ToKeeper::ShareCpus { cpu, shares } => self.keeper_env.jobservers.set_shares(cpu, &shares),
+            ToKeeper::MakeVersion { version } => self.keeper_env.jobservers.note_make(version),
             ToKeeper::Hello { .. }
             | ToKeeper::Beat { .. }
             | ToKeeper::Upgrade { .. }
@@ -273,6 +284,7 @@ impl Tasks {
             nodes: start.nodes,
             riders,
             chunk_values: start.chunk_values,
+            jobserver: start.jobserver,
             step,
             body,
             parked: false,
@@ -439,6 +451,7 @@ impl Tasks {
     pub fn settle(&mut self, now: Instant, link: &mut Link) {
         self.hear_launches(now, link);
         self.read_sizes(now);
+        self.move_tokens(now, link);
         if self.next_sample.is_some_and(|at| at <= now) {
             self.sample(now);
             self.tell_progress(link);
@@ -525,6 +538,7 @@ impl Tasks {
             held.cpu = 0;
         }
         self.booked.sub(&held);
+        let token_cpu_ms = self.keeper_env.jobservers.token_ms(task, Instant::now());
         self.keeper_env.release(task);
         let slot = running.started.slot.as_ref();
         let oom = slot.is_some_and(crate::cgroup::Slot::was_oom_killed);
@@ -568,6 +582,7 @@ impl Tasks {
             err_bytes: bytes[1],
             disk_bytes: running.disk_bytes.filter(|_| running.begun),
             job_at_fault: running.job_at_fault,
+            token_cpu_ms: token_cpu_ms.filter(|_| running.begun),
         };
         let parts = chunk::parts(task, &running.riders, result);
         parts.into_iter().for_each(|(task, result)| self.finish(task, running.epoch, result, link));
@@ -584,7 +599,9 @@ impl Tasks {
             [running.time_limit_at, running.kill_at, emptying, launch, reading].into_iter().flatten()
         });
         let space = self.pause.as_ref().filter(|_| !self.waiting.is_empty()).map(|pause| pause.until);
-        let others = [self.sessions.next_deadline(), self.keeper_env.next_deadline()].into_iter().flatten();
+        let jobservers = self.keeper_env.jobservers.next_deadline(now);
+        let others = [self.sessions.next_deadline(), self.keeper_env.next_deadline(), jobservers];
+        let others = others.into_iter().flatten();
         tasks.chain(self.next_sample).chain(space).chain(others).min()
     }
 }

@@ -7,7 +7,7 @@ use crate::keeper::progress::Tail;
 use crate::keeper::session::TaskSession;
 use crate::kept;
 use crate::process::Exit;
-use crate::protocol::{Amounts, Body, Nodes, Rider, TaskRef, WireEnd};
+use crate::protocol::{Amounts, Body, JobserverSpec, Nodes, Rider, TaskRef, WireEnd};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ pub(super) struct Waiting {
     pub(super) riders: Vec<Rider>,
     #[serde(default)]
     pub(super) chunk_values: Vec<String>,
+    #[serde(default)]
+    pub(super) jobserver: Option<JobserverSpec>,
     pub(super) step: u16,
     pub(super) body: Rc<Body>,
     /// Its room is booked, and it waits until another task has entered the session's environments.
@@ -80,6 +82,9 @@ pub(super) struct Running {
     #[serde(default)]
     pub(super) riders: Vec<Rider>,
     pub(super) peak_bytes: u64,
+    /// What its processes held at the last sample, at least.
+    #[serde(skip)]
+    pub(super) held_bytes: Option<u64>,
     #[serde(skip)]
     pub(super) sizes: TaskSizes,
     /// Disk traffic of the processes that have ended.

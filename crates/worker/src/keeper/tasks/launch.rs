@@ -30,6 +30,13 @@ impl Tasks {
                 .write(next.task, nodes)
                 .map_err(|e| refuse("write the file of its nodes", e))?;
         }
+        if let Some(spec) = next.jobserver {
+            let (cpus, now) = (self.capacity.cpu / 100, Instant::now());
+            self.keeper_env
+                .jobservers
+                .open((next.task, next.epoch), spec, &next.body, cpus, now)
+                .map_err(|e| refuse("make its jobserver", e))?;
+        }
         let memory = next.memory_limit.bytes(&next.request);
         if next.body.session.is_none() {
             let started = self.keeper_env.start(
@@ -77,6 +84,7 @@ impl Tasks {
             nodes: waiting.nodes.clone(),
             riders: waiting.riders.clone(),
             peak_bytes: 0,
+            held_bytes: None,
             sizes: TaskSizes::default(),
             disk_bytes: None,
             tail: None,

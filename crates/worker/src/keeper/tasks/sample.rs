@@ -104,6 +104,7 @@ impl Running {
             let watched = limit.filter(|_| self.started.watch_memory);
             self.sizes.look((Path::new("/proc"), pids), watched, &mut self.peak_bytes, now)
         };
+        self.held_bytes = Some(bytes);
         if killed {
             self.end_for_memory(task, keeper_env);
         } else {
