@@ -27,7 +27,7 @@ use windlass_core::engine::{
 };
 use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
-use windlass_core::{JobId, RequestId, WorkerId};
+use windlass_core::{JobId, RequestId, TaskId, WorkerId};
 use windlass_store::{Beside, Store, StoreError};
 
 /// Bookings of one round.

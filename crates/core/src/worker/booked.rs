@@ -76,7 +76,7 @@ impl Booked {
 
     /// Changes when other cpus, or other tasks, are shared by tasks with a jobserver; `None` without such a task.
     pub fn shared(&self) -> Option<(u32, usize)> {
-        (!self.jobservers.is_empty()).then(|| (self.sum.cpu, self.jobservers.len()))
+        (!self.jobservers.is_empty()).then_some((self.sum.cpu, self.jobservers.len()))
     }
 
     /// True if neither a task nor an outside client holds anything.

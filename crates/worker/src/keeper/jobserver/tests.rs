@@ -341,7 +341,7 @@ fn reports_come_at_changes_and_not_more_often_than_each_second() {
     let reports = machine.pass(700);
     let held_back = None;
     let now = FromKeeper::Cpus { task: task(1), epoch: 7, share: 2, used: 2, wants: false, held_back };
-    assert_eq!(reports, [now.clone()]);
+    assert_eq!(reports, std::slice::from_ref(&now));
     assert_eq!(machine.pass(5_000), []);
     machine.jobservers.report_again();
     assert_eq!(machine.pass(0), [now]);
