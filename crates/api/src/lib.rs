@@ -81,7 +81,7 @@ pub use task_set::{BadTaskSet, ChangeTasks, TaskSet};
 pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use turns::{
     ClientTurn, HeldTurn, TURN_LIMITS_MAX, TURN_SHAPES_MAX, TURN_TEXT_BYTES_MAX, TURN_WORKTREE_BYTES_MAX,
-    TurnEnd, TurnLine, TurnList, TurnRequest, TurnState,
+    TurnEnd, TurnError, TurnLine, TurnList, TurnRequest, TurnState,
 };
 pub use why::{Change, ChangeBy, IneligibleWorkers, Judged, RulePoints, Turn, Why};
 pub use word::{CauseWord, WhyWord, state_word};

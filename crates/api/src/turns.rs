@@ -5,6 +5,7 @@ use crate::submit::is_default;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
+use windlass_core::bounds;
 
 /// Bytes of a turn's `worktree` at most.
 pub const TURN_WORKTREE_BYTES_MAX: usize = 1_000;
@@ -14,6 +15,8 @@ pub const TURN_TEXT_BYTES_MAX: usize = 200;
 pub const TURN_SHAPES_MAX: usize = 4;
 /// Limits that a turn may name at most.
 pub const TURN_LIMITS_MAX: usize = 8;
+/// Cpus of a turn at most.
+const CPUS_MAX: f64 = 40_000_000.0;
 
 /// A client asks for its turn on its own machine.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -24,8 +27,8 @@ pub struct TurnRequest {
     /// The queue; by default the one with the user's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Cpus, in hundredths at the finest; by default 1. A command inside a task with a jobserver asks for 0: the task
-    /// has its cpus already.
+    /// Cpus, in hundredths at the finest; by default 1. A command inside a task with a jobserver asks for 0, because the
+    /// task has its cpus already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<f64>,
     /// Bytes of memory. Absent: what earlier turns of the same shape needed.
@@ -47,10 +50,68 @@ pub struct TurnRequest {
     /// Limits of which it holds one each while it runs.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub limits: BTreeSet<String>,
-    /// The turn that the client has had before the server was restarted, or before its connection broke: the command
-    /// runs already. `memory` and `cpus` say what it holds.
+    /// The turn that the client has had before the server was restarted, or before its connection broke. The command runs
+    /// already; `memory` and `cpus` say what it holds. A server that was just started books that at once. Otherwise the
+    /// turn waits for its room like others, and the command runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldTurn>,
+}
+
+/// Why a turn is not asked for rightly.
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum TurnError {
+    #[error("cpus must be a number from 0 to {CPUS_MAX}, not {0}")]
+    BadCpus(f64),
+    #[error("memory must be less than 1 PiB, not {0} bytes")]
+    BadMemory(u64),
+    #[error("{what} must have 1 to {max} bytes, not {is}")]
+    Length { what: &'static str, is: usize, max: usize },
+    #[error("{0} contains control characters")]
+    Control(&'static str),
+    #[error("a turn has at most {max} {what}, not {is}")]
+    TooMany { what: &'static str, is: usize, max: usize },
+}
+
+impl TurnRequest {
+    /// Refuses what no turn can have.
+    ///
+    /// # Errors
+    ///
+    /// The first fault.
+    pub fn check(&self) -> Result<(), TurnError> {
+        if let Some(cpus) = self.cpus.filter(|cpus| !(0.0..=CPUS_MAX).contains(cpus)) {
+            return Err(TurnError::BadCpus(cpus));
+        }
+        if let Some(bytes) = self.memory.filter(|bytes| *bytes >= bounds::PEAK_BYTES_MAX) {
+            return Err(TurnError::BadMemory(bytes));
+        }
+        let names = [("machine", Some(&self.machine)), ("queue", self.queue.as_ref())];
+        for (what, name) in names {
+            check_text(what, name, bounds::NAME_BYTES_MAX)?;
+        }
+        self.limits.iter().try_for_each(|name| check_text("a limit", Some(name), bounds::NAME_BYTES_MAX))?;
+        check_text("worktree", self.worktree.as_ref(), TURN_WORKTREE_BYTES_MAX)?;
+        check_text("command", self.command.as_ref(), TURN_TEXT_BYTES_MAX)?;
+        self.shape.iter().try_for_each(|shape| check_text("a shape", Some(shape), TURN_TEXT_BYTES_MAX))?;
+        at_most("shapes", self.shape.len(), TURN_SHAPES_MAX)?;
+        at_most("limits", self.limits.len(), TURN_LIMITS_MAX)
+    }
+}
+
+fn check_text(what: &'static str, text: Option<&String>, max: usize) -> Result<(), TurnError> {
+    match text {
+        None => Ok(()),
+        Some(text) if !(1..=max).contains(&text.len()) => {
+            Err(TurnError::Length { what, is: text.len(), max })
+        }
+        Some(text) if text.contains(char::is_control) => Err(TurnError::Control(what)),
+        Some(_) => Ok(()),
+    }
+}
+
+fn at_most(what: &'static str, is: usize, max: usize) -> Result<(), TurnError> {
+    if is > max { Err(TurnError::TooMany { what, is, max }) } else { Ok(()) }
 }
 
 /// A turn that a client has had before.
@@ -151,4 +212,46 @@ pub struct TurnList {
     /// How many more there are than the answer lists.
     #[serde(default, skip_serializing_if = "is_default")]
     pub more: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_turn_can_have_is_refused() {
+        let right = TurnRequest { machine: "box".to_owned(), ..TurnRequest::default() };
+        assert_eq!(right.check(), Ok(()));
+        let said = |request: TurnRequest| request.check().unwrap_err().to_string();
+        let cases = [
+            (TurnRequest::default(), "machine must have 1 to 255 bytes, not 0"),
+            (
+                TurnRequest { cpus: Some(f64::NAN), ..right.clone() },
+                "cpus must be a number from 0 to 40000000, not NaN",
+            ),
+            (
+                TurnRequest { memory: Some(1 << 50), ..right.clone() },
+                "memory must be less than 1 PiB, not 1125899906842624 bytes",
+            ),
+            (
+                TurnRequest { worktree: Some("/a\0".to_owned()), ..right.clone() },
+                "worktree contains control characters",
+            ),
+            (
+                TurnRequest { command: Some("x".repeat(201)), ..right.clone() },
+                "command must have 1 to 200 bytes, not 201",
+            ),
+            (
+                TurnRequest { shape: vec!["cc".to_owned(); 5], ..right.clone() },
+                "a turn has at most 4 shapes, not 5",
+            ),
+            (
+                TurnRequest { limits: (0..9).map(|n| n.to_string()).collect(), ..right.clone() },
+                "a turn has at most 8 limits, not 9",
+            ),
+        ];
+        for (request, why) in cases {
+            assert_eq!(said(request), why);
+        }
+    }
 }
