@@ -78,7 +78,7 @@ impl TurnRequest {
     ///
     /// # Errors
     ///
-    /// The first fault.
+    /// The first fault that is found.
     pub fn check(&self) -> Result<(), TurnError> {
         if let Some(cpus) = self.cpus.filter(|cpus| !(0.0..=CPUS_MAX).contains(cpus)) {
             return Err(TurnError::BadCpus(cpus));
@@ -145,7 +145,7 @@ pub struct TurnLine {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnState {
-    /// It waits.
+    /// It waits for its room.
     Waits,
     /// The command may run, or runs.
     Runs,
@@ -173,11 +173,11 @@ pub struct TurnEnd {
 /// A turn that waits or runs. (`Turn` is the place of a step in its queue.)
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClientTurn {
-    /// Its number.
+    /// The turn's number.
     pub turn: u64,
     /// Whether it waits or runs.
     pub state: TurnState,
-    /// Whose it is.
+    /// The user who asked for it.
     pub user: String,
     /// The queue in which it waits, or that is charged for it.
     pub queue: String,

@@ -291,3 +291,6 @@ fn say_holders(engine: &Engine, need: &Need, turns: Vec<String>, message: &mut S
         message.push_str(&format!("; there run {}", all.join("; ")));
     }
 }
+
+#[cfg(test)]
+mod tests;
