@@ -233,6 +233,11 @@ impl ClientPlaces {
                     worker.booked.places()
                 ));
             }
+            let mut sum = Resources::default();
+            held.values().for_each(|amounts| sum.add(amounts));
+            if sum != *worker.booked.of_places() {
+                return Err(format!("worker {}: clients hold {sum:?} in all", worker.record.name));
+            }
         }
         Ok(())
     }

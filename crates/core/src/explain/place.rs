@@ -22,8 +22,8 @@ pub fn held_place(engine: &Engine, alloc: AllocId) -> Option<Explanation> {
 /// Explains why the client whose request has waited longest in a queue has no place; `None` if none waits there.
 pub fn waiting_place(engine: &Engine, queue: &str) -> Option<Explanation> {
     let queue = engine.queues().id(queue)?;
-    let is_of_queue = |waiting: &QueuedRequest| engine.queues().whole(waiting.queue) == queue;
-    let waiting = engine.places().waiting().filter(|(_, waiting)| is_of_queue(waiting));
+    let all = engine.places().waiting();
+    let waiting = all.filter(|(_, waiting)| engine.queues().whole(waiting.queue) == queue);
     let (key, waiting) = waiting.min_by_key(|(_, waiting)| waiting.since)?;
     Some(explain(engine, key, waiting))
 }

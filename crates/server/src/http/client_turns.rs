@@ -15,6 +15,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::StreamExt as _;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use tokio::sync::{mpsc, oneshot};
@@ -156,7 +157,7 @@ async fn give_back(app: &App, number: u64, user: &str) -> bool {
 
 /// Says how the command of a turn ended: the next ones of its shape are sized by that. The turn itself ends with its
 /// connection.
-#[utoipa::path(post, path = "/api/v1/turns/{turn}/end", tag = "workers", params(("turn" = u64, Path)),
+#[utoipa::path(post, path = "/api/v1/turns/{id}/end", tag = "workers", params(("id" = u64, Path)),
     request_body = TurnEnd, responses((status = 204, description = "Learned")))]
 pub async fn end(
     State(app): State<App>,
@@ -232,7 +233,7 @@ pub async fn list(State(app): State<App>, reader: Reader) -> Result<Json<TurnLis
 }
 
 /// Says why a turn waits, which turns and tasks hold its machine, and what would help; or where it has its room.
-#[utoipa::path(get, path = "/api/v1/turns/{turn}/why", tag = "workers", params(("turn" = u64, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/turns/{id}/why", tag = "workers", params(("id" = u64, Path)), responses(
     (status = 200, body = Why)))]
 pub async fn why(
     State(app): State<App>,
@@ -245,7 +246,7 @@ pub async fn why(
         Stands::Runs(..) => Vec::new(),
     };
     let need = machine_need(&turn.machine);
-    let explain = move |engine: &Engine| {
+    let look = move |engine: &Engine| {
         let found = match &turn.stands {
             Stands::Waits(request) => explain::waiting_request(engine, (*request)?),
             Stands::Runs(alloc, _) => explain::held_place(engine, *alloc),
@@ -260,7 +261,7 @@ pub async fn why(
         }
         Some(why)
     };
-    let why = app.handle.ask_copy(explain).await?;
+    let why = app.handle.ask_copy(look).await?;
     why.map(Json).ok_or_else(|| no_turn(number))
 }
 
@@ -268,7 +269,7 @@ pub async fn why(
 fn holding_turns(app: &App, reader: &Reader, machine: &str) -> Vec<String> {
     let mut all = app.shared.client_turns.all();
     all.retain(|(_, turn)| turn.machine == machine && matches!(turn.stands, Stands::Runs(..)));
-    all.sort_by_key(|(number, turn)| (std::cmp::Reverse(turn.amounts.memory), *number));
+    all.sort_by_key(|(number, turn)| (Reverse(turn.amounts.memory), *number));
     let say = |(number, turn): &(u64, OpenTurn)| {
         let command = turn.command.as_deref().filter(|_| reader.may_read(&turn.user));
         let command = command.map(|command| format!(" ({command})")).unwrap_or_default();

@@ -11,6 +11,7 @@ use windlass_core::client_places::{NoPlace, PlaceRequest};
 use windlass_core::engine::{Event, Reply};
 use windlass_core::explain::{self, Known};
 use windlass_core::ids::AllocId;
+use windlass_core::resources::Bytes;
 use windlass_core::{Engine, RequestId, WorkerId};
 
 /// After which a client is first told why its turn has not come, and how often the reason is looked at from then on. With
@@ -50,7 +51,8 @@ impl TurnSession {
     pub async fn run(self, begun: TurnBegun) {
         let busy = self.app.shared.front.busy();
         let mut begun = Some(begun);
-        match self.wait(&mut begun).await {
+        let waited = self.wait(&mut begun).await;
+        match waited {
             Waited::HungUp => {}
             Waited::Refused(why) => self.refuse(begun, why),
             Waited::Placed(alloc, worker) => {
@@ -123,7 +125,7 @@ impl TurnSession {
                     format!(
                         "no worker of this machine has {} cpus and {} for it",
                         f64::from(asks.cpu) / 100.0,
-                        windlass_core::resources::Bytes(asks.memory)
+                        Bytes(asks.memory)
                     ),
                 )
                 .hint("ask for less; 'windlass workers' shows what they have")
@@ -200,7 +202,7 @@ impl TurnSession {
             Some(reason.say(name_of(engine)).1)
         };
         let now = self.app.handle.query(say).await.ok().flatten();
-        match now.filter(|now| now != told) {
+        match now.filter(|now| now.as_str() != told.as_str()) {
             Some(now) => {
                 told.clone_from(&now);
                 self.tell(&TurnLine { why: Some(now), ..self.line(TurnState::Waits) });
@@ -257,5 +259,5 @@ fn begin(begun: &mut Option<TurnBegun>) {
 
 /// The names of workers.
 pub(super) fn name_of(engine: &Engine) -> impl Fn(WorkerId) -> String + '_ {
-    |id| engine.workers().get(id).map(|worker| worker.record.name.clone()).unwrap_or_default()
+    move |id| engine.workers().get(id).map(|worker| worker.record.name.clone()).unwrap_or_default()
 }
