@@ -18,6 +18,7 @@ use futures_util::StreamExt as _;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use windlass_api::{ErrorCode, TurnEnd, TurnLine, TurnList, TurnRequest, Why};
@@ -101,26 +102,56 @@ fn machine_need(machine: &str) -> Need {
     Need { key: MACHINE.to_owned(), any_of: [machine.to_owned()].into() }
 }
 
-/// What a turn holds. Memory that is not asked for is what is known of the first shape of which something is known, as
-/// far as the machine has it.
+/// What a turn holds. A server that was just started waits for its first worker, which may be about to come.
 async fn amounts(
     app: &App,
     request: &TurnRequest,
     signatures: Vec<Signature>,
 ) -> Result<Resources, ApiError> {
-    let (need, asked) = (machine_need(&request.machine), request.memory);
-    let look = move |engine: &Engine| {
-        let here = engine.workers().index().holders(&need).filter_map(|id| engine.workers().get(id));
-        let here = here.filter(|worker| worker.is_present());
-        let most = here.map(|worker| worker.record.capacity.memory).max()?;
-        let learned = || signatures.iter().find_map(|known| engine.profiles().reserve_outside(known));
-        Some(asked.or_else(|| learned().map(|bytes| bytes.min(most))))
-    };
-    let Some(memory) = app.handle.query(look).await? else {
-        return Err(no_worker(&request.machine));
+    let need = machine_need(&request.machine);
+    let until = app.shared.client_turns.first_worker_by();
+    let mut news = None;
+    let memory = loop {
+        let (need, signatures, asked) = (need.clone(), signatures.clone(), request.memory);
+        let look = move |engine: &Engine| memory_of(engine, &need, asked, &signatures);
+        match app.handle.query(look).await? {
+            Ok(memory) => break memory,
+            Err(NotThere { has_workers }) if has_workers || Instant::now() >= until => {
+                return Err(no_worker(&request.machine));
+            }
+            Err(_) => {}
+        }
+        match &mut news {
+            // What came before this is seen by the next look.
+            None => news = Some(app.handle.subscribe()),
+            Some(news) => _ = tokio::time::timeout_at(until.into(), news.recv()).await,
+        }
     };
     let cpu = (request.cpus.unwrap_or(1.0) * 100.0).round() as u32;
     Ok(Resources::new(cpu, memory.unwrap_or(0)))
+}
+
+/// The machine has no worker.
+struct NotThere {
+    /// Other machines have some.
+    has_workers: bool,
+}
+
+/// Bytes that a turn on a machine holds. What is not asked for is what is known of the first of the signatures of which
+/// something is known, as far as the machine has it; `None` where nothing is.
+fn memory_of(
+    engine: &Engine,
+    need: &Need,
+    asked: Option<u64>,
+    signatures: &[Signature],
+) -> Result<Option<u64>, NotThere> {
+    let here = engine.workers().index().holders(need).filter_map(|id| engine.workers().get(id));
+    let here = here.filter(|worker| worker.is_present());
+    let Some(most) = here.map(|worker| worker.record.capacity.memory).max() else {
+        return Err(NotThere { has_workers: engine.workers().present().next().is_some() });
+    };
+    let learned = || signatures.iter().find_map(|known| engine.profiles().reserve_outside(known));
+    Ok(asked.or_else(|| learned().map(|bytes| bytes.min(most))))
 }
 
 /// There is no worker on the machine, or none that is large enough.

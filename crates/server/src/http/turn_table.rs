@@ -16,6 +16,8 @@ const TURNS_OF_USER_MAX: usize = 4_096;
 /// How long after its start a server books what clients say that they hold. Later they wait for it like others: without
 /// this bound a client could pass by all that wait, by saying so.
 const TAKE_UP_FOR: Duration = Duration::from_secs(600);
+/// How long after its start a server without workers waits for one.
+const FIRST_WORKER_MAX: Duration = Duration::from_secs(10);
 
 /// A turn that waits or runs.
 #[derive(Clone, Debug)]
@@ -128,6 +130,11 @@ impl TurnTable {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.inside.lock().all.len()
+    }
+
+    /// Until when a server without workers waits for one: the worker of a user's own server starts with it.
+    pub fn first_worker_by(&self) -> Instant {
+        self.started + FIRST_WORKER_MAX
     }
 
     /// True while clients may say what they held before the server was started.

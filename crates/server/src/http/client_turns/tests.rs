@@ -32,8 +32,7 @@ impl WorkerLink for DeafLink {
     fn refuse(&self, _why: &str) {}
 }
 
-/// A server with one worker of one core, on the machine `box`.
-async fn app() -> App {
+async fn app_without_workers() -> App {
     let (store, config) = (Store::open("memory").unwrap(), Config::default());
     let handle =
         shell::start(store.clone(), ShellOptions { settings: config.engine_settings() }).await.unwrap();
@@ -53,13 +52,23 @@ async fn app() -> App {
         scaling: windlass_core::scaling::ScalingSettings::default(),
         key: None,
     };
-    let app = app_for_tests(&handle, options).0;
-    let link = handle.next_link();
+    app_for_tests(&handle, options).0
+}
+
+/// A worker of one core comes, on the machine `box`.
+async fn join(app: &App) {
+    let link = app.handle.next_link();
     let attributes = [("host".to_owned(), ["box".to_owned()].into())].into();
     let hello = Hello { attributes, ..Hello::new("w", 1, Resources::new(100, 8 * GIB)) };
     let hello = CheckedHello::of_agent(hello, &[]).unwrap();
     let said = WorkerMessage::Hello { hello, link: Arc::new(DeafLink(link)) };
-    assert!(handle.worker_tells(link, vec![said]).await);
+    assert!(app.handle.worker_tells(link, vec![said]).await);
+}
+
+/// A server with that worker.
+async fn app() -> App {
+    let app = app_without_workers().await;
+    join(&app).await;
     app
 }
 
@@ -149,6 +158,20 @@ async fn a_turn_lasts_as_long_as_its_connection_and_leaves_nothing() {
     until(async || held(&app).await == 0).await;
     let waiting = app.handle.query(|engine| engine.places().waiting_count()).await.unwrap();
     assert_eq!(waiting, 0);
+    app.handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_was_just_started_waits_for_its_first_worker() {
+    let app = app_without_workers().await;
+    let listeners = app.handle.parts().events.listeners();
+    let asked = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, "ann", asks()).await }
+    });
+    until(async || app.handle.parts().events.listeners() > listeners).await;
+    join(&app).await;
+    assert_eq!(asked.await.unwrap().unwrap().runs().await.worker.as_deref(), Some("w"));
     app.handle.stop().await;
 }
 
