@@ -37,6 +37,7 @@ mod submit;
 mod task;
 mod task_set;
 mod token;
+mod turns;
 mod why;
 pub mod wire;
 mod word;
@@ -78,6 +79,10 @@ pub use submit::{
 pub use task::{Attempt, End, HeldBack, JobserverUse, Task, TaskState, exit_code_of};
 pub use task_set::{BadTaskSet, ChangeTasks, TaskSet};
 pub use token::{CreateToken, CreatedToken, Role, Token};
+pub use turns::{
+    ClientTurn, HeldTurn, TURN_LIMITS_MAX, TURN_SHAPES_MAX, TURN_TEXT_BYTES_MAX, TURN_WORKTREE_BYTES_MAX,
+    TurnEnd, TurnError, TurnLine, TurnList, TurnRequest, TurnState,
+};
 pub use why::{Change, ChangeBy, IneligibleWorkers, JobserverWhy, Judged, RulePoints, Turn, Why};
 pub use word::{CauseWord, WhyWord, state_word};
 pub use worker::{DrainRequest, Worker, WorkerState};

@@ -356,7 +356,7 @@ impl Site {
             "/api/v1/workers/" => self.workers(),
             "/api/v1/queues/" => vec!["ann".to_owned()],
             "/api/v1/limits/" => vec!["nuke".to_owned()],
-            "/api/v1/places/" => vec!["1".to_owned()],
+            "/api/v1/places/" | "/api/v1/turns/" => vec!["1".to_owned()],
             _ => panic!("say what {path} is filled with"),
         };
         values.iter().map(|value| format!("{before}{value}{after}")).collect()

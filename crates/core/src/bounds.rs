@@ -143,3 +143,5 @@ pub const EVICTION_LOOKS_MAX: usize = 64;
 
 /// Requests of outside clients for places that may wait at a time.
 pub const PLACES_WAITING_MAX: usize = 100_000;
+/// Parts of one queue from which on requests for places make no more: they share the part of all.
+pub const PLACE_PARTS_MAX: usize = 1_000;

@@ -24,6 +24,7 @@ mod licences;
 mod matching;
 mod measured;
 mod parked;
+mod place_turns;
 mod placement;
 mod places;
 mod plan;

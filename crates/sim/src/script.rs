@@ -502,9 +502,11 @@ impl ScriptWorld {
 
     fn alloc(&mut self, args: &Args) -> Result<(), String> {
         let queue = args.named("queue").unwrap_or("clients").to_owned();
-        let request = self.ask(queue.clone());
+        let turn_of = args.named("turn").map(str::to_owned);
+        let request = self.ask(turn_of.clone().unwrap_or_else(|| queue.clone()));
         let place = PlaceRequest {
             queue,
+            turn_of,
             amounts: args.amounts()?,
             needs: args.needs(),
             wait_max_ms: args.named_duration_ns("wait")?.unwrap_or(0) / NS_PER_MS,

@@ -10,6 +10,7 @@ mod seldom;
 mod servers;
 pub mod task_sets;
 mod token_end;
+pub mod turns;
 
 pub use crate::address::Address;
 pub use clock::server_ahead_ms;

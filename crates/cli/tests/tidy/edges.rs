@@ -189,7 +189,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 26] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 39] = [
+pub const API_EDGES: [(&str, &[&str]); 40] = [
     ("address", &[]),
     ("after", &[]),
     ("error", &[]),
@@ -237,6 +237,7 @@ pub const API_EDGES: [(&str, &[&str]); 39] = [
     ),
     ("job", &["failure", "on_end", "submit", "token", "word"]),
     ("dry_run", &["job", "submit", "why"]),
+    ("turns", &["submit"]),
     ("worker", &["load", "submit", "word"]),
     ("scaling", &["submit"]),
     ("events", &["job", "task"]),
@@ -272,6 +273,7 @@ pub const API_EDGES: [(&str, &[&str]); 39] = [
             "task",
             "task_set",
             "token",
+            "turns",
             "why",
             "word",
             "worker",

@@ -28,6 +28,9 @@ pub struct PlaceRequest {
     /// The queue in which the request waits. A gateway makes one for each of its clients, so that they share the farm
     /// by weight, with each other and with everybody's tasks.
     pub queue: String,
+    /// What it takes turns as inside the queue, where others have their users: the client's worktree, or its user. `None`
+    /// is the queue's first part.
+    pub turn_of: Option<String>,
     /// How much.
     pub amounts: Resources,
     /// It takes a compile slot of the worker, which may be more cpu than `amounts`: see
@@ -35,6 +38,8 @@ pub struct PlaceRequest {
     pub is_slot: bool,
     /// What the worker must be.
     pub needs: Vec<Need>,
+    /// Limits of which it holds one each.
+    pub limits: BTreeSet<String>,
     /// Cache keys that the work reads there, such as its toolchain, with their bytes where these are known.
     pub reads: BTreeMap<String, Option<u64>>,
     /// What else is known of the work.
@@ -43,6 +48,9 @@ pub struct PlaceRequest {
     pub avoids: Option<WorkerId>,
     /// Milliseconds that it may wait; with 0 it gets a place at once or none.
     pub wait_max_ms: u64,
+    /// The work runs already, because it was given its place before this engine began: it gets one at once, whatever
+    /// room there is.
+    pub runs: bool,
 }
 
 /// A place that a client holds.
@@ -54,6 +62,8 @@ pub struct HeldPlace {
     pub queue: QueueId,
     /// What it takes of the worker.
     pub amounts: Resources,
+    /// Limits of which it holds one each.
+    pub limits: BTreeSet<String>,
     /// Since when.
     pub since: Time,
     /// What the queue was charged for it so far.
@@ -180,17 +190,11 @@ impl ClientPlaces {
         self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, key)| *key)
     }
 
-    /// Records a new place, and returns its number.
-    fn hold(&mut self, place: HeldPlace) -> AllocId {
+    /// The number of the next place.
+    fn next_alloc(&mut self) -> AllocId {
         let alloc = AllocId(self.next_alloc);
         self.next_alloc = self.next_alloc.wrapping_add(1);
-        self.held.insert(alloc, place);
         alloc
-    }
-
-    /// Records a place that was given before this engine began.
-    fn adopt(&mut self, alloc: AllocId, place: HeldPlace) {
-        self.held.insert(alloc, place);
     }
 
     fn release(&mut self, alloc: AllocId) -> Option<HeldPlace> {
@@ -229,6 +233,11 @@ impl ClientPlaces {
                     worker.booked.places()
                 ));
             }
+            let mut sum = Resources::default();
+            held.values().for_each(|amounts| sum.add(amounts));
+            if sum != *worker.booked.of_places() {
+                return Err(format!("worker {}: clients hold {sum:?} in all", worker.record.name));
+            }
         }
         Ok(())
     }
@@ -248,6 +257,7 @@ impl PlaceRequest {
             queue,
             request: self.amounts.clone(),
             needs: self.needs.clone(),
+            limits: self.limits.clone(),
             is_external: true,
             ..Class::default()
         }

@@ -1,5 +1,6 @@
 //! Requests for places: they wait in queues like steps, and rounds place them like tasks.
 
+use super::held::LimitsOn;
 use super::{ClientPlaces, HeldPlace, NoPlace, PlaceRequest, QueuedRequest, share_of};
 use crate::bounds;
 use crate::cache_keys::Reads;
@@ -18,25 +19,33 @@ use crate::workers::Workers;
 use std::collections::BTreeSet;
 
 impl ClientPlaces {
-    /// A client asks for a place. It is answered by a round, or when it has waited for as long as it may.
+    /// A client asks for a place. It is answered by a round, or when it has waited for as long as it may. Where its work
+    /// runs already, it has its place at once; returns the limits that this takes.
     pub(crate) fn request(
         &mut self,
         request: RequestId,
         place: PlaceRequest,
         plan: &mut Planner,
         out: &mut Outbox,
-    ) {
+    ) -> Option<LimitsOn> {
         let class = place.class(plan.workers.queue_in_class(&place.queue));
-        if !could_have(&class, &plan.workers) {
+        let Some(worker) = first_that_could_have(&class, &plan.workers) else {
             out.volatile.push((request, Reply::NoPlace(NoPlace::NoWorkers)));
-            return;
-        }
+            return None;
+        };
         if self.waiting_count() >= bounds::PLACES_WAITING_MAX {
             out.volatile.push((request, Reply::NoPlace(NoPlace::TooMany)));
-            return;
+            return None;
+        }
+        let queue = part_for(&place, &mut plan.queues);
+        if place.runs {
+            let (alloc, limits) = (self.next_alloc(), place.limits);
+            self.count_running(alloc, (worker, queue), place.amounts, limits.clone(), plan);
+            out.volatile.push((request, Reply::Placed { alloc, worker }));
+            return Some((worker, limits));
         }
         plan.workers.learn(place.needs.iter());
-        let (queue, class) = (plan.queues.intern(&place.queue), plan.classes.intern(class));
+        let class = plan.classes.intern(class);
         plan.queues.count_job(queue, 1);
         let now = plan.now();
         let queued = QueuedStep::new(0, now, self.next_key());
@@ -57,6 +66,7 @@ impl ClientPlaces {
             profile: profile.value(),
         });
         plan.enlist(queue, class, queued);
+        None
     }
 
     /// The first worker came that is for one of these queues alone, or the last one went: requests that wait there are
@@ -120,35 +130,39 @@ impl ClientPlaces {
         })
     }
 
-    /// Gives a worker's room to the client that waits for it.
+    /// Gives a worker's room to the client that waits for it. Returns the limits that this takes.
     pub(crate) fn book(
         &mut self,
         booking: &Booking,
         plan: &mut Planner,
         filter: &mut RoundFilter,
         out: &mut Outbox,
-    ) {
-        let Some(waiting) = self.take(booking.queued_step.step()) else { return };
+    ) -> Option<LimitsOn> {
+        let waiting = self.take(booking.queued_step.step())?;
         let worker = booking.worker;
         let amounts = amounts_on(&waiting, worker, plan);
         let (charged, share) = self.first_charge_of(&waiting, &amounts, worker, plan);
+        let limits = plan.classes.get(waiting.class).limits.clone();
         let place = HeldPlace {
             worker,
             queue: waiting.queue,
             amounts: amounts.clone(),
+            limits: limits.clone(),
             since: plan.now(),
             charged,
             share,
         };
         plan.queues.charge(waiting.queue, charged, filter);
         plan.queues.hold(waiting.queue, place.amounts.cpu);
-        let alloc = self.hold(place);
+        let alloc = self.next_alloc();
+        self.held.insert(alloc, place);
         plan.workers.update(worker, |w| {
             w.warmth.ran(waiting.profile);
             w.booked.give_place(alloc, amounts);
         });
         leave_queue(&waiting, plan);
         out.volatile.push((waiting.request, Reply::Placed { alloc, worker }));
+        Some((worker, limits))
     }
 
     /// What a place costs its queue at first, and its dominant share of the worker.
@@ -180,17 +194,31 @@ fn amounts_on(waiting: &QueuedRequest, worker: WorkerId, plan: &Planner) -> Reso
     amounts
 }
 
-/// True if some worker could have work of the class, were it empty. Requests of gateways name whose places they want,
-/// so few workers are looked at, however many others there are.
-fn could_have(class: &Class, workers: &Workers) -> bool {
-    match class.needs.iter().find(|need| !need.any_of.is_empty()) {
+/// The part of its queue in which a request waits. A client that names ever more parts gets no more of them.
+fn part_for(place: &PlaceRequest, queues: &mut Queues) -> QueueId {
+    let whole = queues.intern(&place.queue);
+    match &place.turn_of {
+        Some(turn_of)
+            if queues.parts(whole).take(bounds::PLACE_PARTS_MAX).count() < bounds::PLACE_PARTS_MAX =>
+        {
+            queues.intern_for(&place.queue, turn_of)
+        }
+        _ => whole,
+    }
+}
+
+/// A worker that could have work of the class, were it empty. Requests of gateways name whose places they want, so few
+/// workers are looked at, however many others there are.
+fn first_that_could_have(class: &Class, workers: &Workers) -> Option<WorkerId> {
+    let could = |worker: &&Worker| placement::eligible_when_idle(class, worker);
+    let first = match class.needs.iter().find(|need| !need.any_of.is_empty()) {
         Some(need) => {
             let mut meet = workers.index().holders(need).filter_map(|id| workers.get(id));
-            let could = |worker: &Worker| placement::eligible_when_idle(class, worker);
-            meet.any(|worker| worker.record.state != WorkerState::Forgotten && could(worker))
+            meet.find(|worker| worker.record.state != WorkerState::Forgotten && could(worker))
         }
-        None => workers.present().any(|worker| placement::eligible_when_idle(class, worker)),
-    }
+        None => workers.present().find(could),
+    };
+    first.map(|worker| worker.record.id)
 }
 
 fn leave_queue(waiting: &QueuedRequest, plan: &mut Planner) {

@@ -5,7 +5,7 @@ use crate::class::Class;
 use crate::client_places::ClientPlaces;
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::QueuedStep;
-use crate::ledger::{booking, wide};
+use crate::ledger::{booking, licensing, wide};
 use crate::plan::{Booking, GangBooking, GangPart, Planner, RunningTask, StepFacts, Work, within_limit};
 use crate::queues::RoundFilter;
 use crate::time::NS_PER_MS;
@@ -79,7 +79,10 @@ impl Work for Engine {
 
     fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Outbox) -> usize {
         if ClientPlaces::is_key(booking.queued_step.step()) {
-            self.places.book(booking, &mut self.books.plan, filter, out);
+            let books = &mut self.books;
+            if let Some((worker, limits)) = self.places.book(booking, &mut books.plan, filter, out) {
+                licensing::take(&mut books.ledger.licences, &limits, (worker, 1), &mut books.plan);
+            }
             return 1;
         }
         booking::book(&mut self.books, booking, filter, out)

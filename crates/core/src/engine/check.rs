@@ -9,7 +9,11 @@ impl Engine {
     /// `Ok` if the state is consistent, else what is not. Walks everything: not for production.
     pub fn check(&self) -> Result<(), String> {
         let (ledger, plan) = (&self.books.ledger, &self.books.plan);
-        check::check(&self.books)?;
+        let limits = self
+            .places
+            .held()
+            .flat_map(|(_, place)| place.limits.iter().map(move |name| (place.worker, name)));
+        check::check(&self.books, limits)?;
         plan.check(|key| match self.places.find(key) {
             Some(waiting) => Some(waiting.queued),
             None => ledger.step(key)?.enlisted,

@@ -37,8 +37,8 @@ use crate::client_places::ClientPlaces;
 use crate::ids::{AllocId, ClassId, JobId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
 use crate::ledger::{
-    Books, Ledger, Lookups, classes, first_tasks, greeting, holding, learning, lease, lend, lifecycle,
-    records, reports, requests, retire, settings, shares, submit, task_requests, turns,
+    Books, Ledger, Lookups, classes, first_tasks, greeting, holding, learning, lease, lend, licensing,
+    lifecycle, records, reports, requests, retire, settings, shares, submit, task_requests, turns,
 };
 use crate::licences::{LicencePool, Limit};
 use crate::plan::{PlanSettings, Planner, Work};
@@ -210,10 +210,17 @@ impl Engine {
             }
             Event::Lend { task } => lend::lend(books, task, out),
             Event::Reclaim { request, task } => lend::reclaim(books, request, task, out),
-            Event::Alloc { request, place } => self.places.request(request, *place, &mut books.plan, out),
+            Event::Alloc { request, place } => {
+                if let Some((worker, limits)) = self.places.request(request, *place, &mut books.plan, out) {
+                    licensing::take(&mut books.ledger.licences, &limits, (worker, 1), &mut books.plan);
+                }
+            }
             Event::Unalloc { alloc } => self.places.withdraw(alloc, &mut books.plan, out),
             Event::Release { alloc } => self.free_place(alloc),
             Event::PlacesInUse { worker, places } => self.places.take_up(worker, places, &mut books.plan),
+            Event::OutsideWorkEnded { signatures, sample } => {
+                signatures.iter().for_each(|signature| books.profiles.learn_outside(signature, sample));
+            }
             Event::OfferPlaces { worker, name, count } => {
                 self.places.offer(worker, name, count, &mut books.plan);
             }
@@ -253,7 +260,9 @@ impl Engine {
 
     /// A client gives its place back: the worker may have room for a task that waits there.
     fn free_place(&mut self, alloc: AllocId) {
-        let Some(worker) = self.places.free(alloc, &mut self.books.plan) else { return };
+        let books = &mut self.books;
+        let Some((worker, limits)) = self.places.free(alloc, &mut books.plan) else { return };
+        licensing::take(&mut books.ledger.licences, &limits, (worker, -1), &mut books.plan);
         holding::promote(&mut self.books, worker);
         self.books.plan.request_round();
     }

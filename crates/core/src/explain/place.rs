@@ -7,7 +7,7 @@ use super::survey::look_over;
 use super::task::turn_in_queue;
 use crate::client_places::QueuedRequest;
 use crate::engine::Engine;
-use crate::ids::{AllocId, StepKey};
+use crate::ids::{AllocId, RequestId, StepKey};
 use crate::job::TaskState;
 use crate::plan;
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
@@ -22,9 +22,24 @@ pub fn held_place(engine: &Engine, alloc: AllocId) -> Option<Explanation> {
 /// Explains why the client whose request has waited longest in a queue has no place; `None` if none waits there.
 pub fn waiting_place(engine: &Engine, queue: &str) -> Option<Explanation> {
     let queue = engine.queues().id(queue)?;
-    let waiting = engine.places().waiting().filter(|(_, waiting)| waiting.queue == queue);
+    let all = engine.places().waiting();
+    let waiting = all.filter(|(_, waiting)| engine.queues().whole(waiting.queue) == queue);
     let (key, waiting) = waiting.min_by_key(|(_, waiting)| waiting.since)?;
     Some(explain(engine, key, waiting))
+}
+
+/// Explains why one request of an outside client has no place yet; `None` if it does not wait.
+pub fn waiting_request(engine: &Engine, request: RequestId) -> Option<Explanation> {
+    let key = engine.places().key_of(request)?;
+    Some(explain(engine, key, engine.places().find(key)?))
+}
+
+/// The reason alone, which costs little. Many are asked for at one moment with the same `known`.
+pub fn request_reason(engine: &Engine, request: RequestId, known: &mut Known) -> Option<Reason> {
+    let key = engine.places().key_of(request)?;
+    let waiting = engine.places().find(key)?;
+    let asked = plan::placement_request(engine, key, waiting.queue)?;
+    Some(reason_of(engine, &asked, waiting, known))
 }
 
 fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanation {
@@ -59,6 +74,9 @@ fn reason_of(
     }
     if let Some(quota_cpu) = engine.queues().over_quota(waiting.queue, request.class.request.cpu, true) {
         return Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu };
+    }
+    if let Some((name, max, _)) = engine.licences().reached(request.class) {
+        return Reason::Limit { name: name.to_owned(), max, first: None, waiting_holder: None };
     }
     reasons::of_room(engine, request.step, (waiting.queue, waiting.class, request.class), known)
 }

@@ -13,13 +13,17 @@ use crate::resources::Resources;
 use crate::worker::{Licences, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `Ok` if jobs and attempts are consistent with each other and with what the rest of the books say of them.
-pub(crate) fn check(books: &Books) -> Result<(), String> {
+/// `Ok` if jobs and attempts are consistent with each other and with what the rest of the books say of them. `outside`
+/// is each limit that outside clients hold one of on a worker.
+pub(crate) fn check<'a>(
+    books: &'a Books,
+    outside: impl Iterator<Item = (WorkerId, &'a String)>,
+) -> Result<(), String> {
     let Books { ledger, plan, profiles } = books;
     check_steps(books)?;
     check_workers(books)?;
     check_sizes(books)?;
-    check_licences(books)?;
+    check_licences(books, outside)?;
     check_shares(books)?;
     ledger.check_charges(&plan.queues)?;
     ledger.check_followers()?;
@@ -267,9 +271,16 @@ fn check_sizes(books: &Books) -> Result<(), String> {
 }
 
 /// What workers hold of each limit is what is booked on them.
-fn check_licences(books: &Books) -> Result<(), String> {
+fn check_licences<'a>(
+    books: &'a Books,
+    outside: impl Iterator<Item = (WorkerId, &'a String)>,
+) -> Result<(), String> {
     let mut held: BTreeMap<WorkerId, Licences> = BTreeMap::new();
     let mut names: Vec<&String> = Vec::new();
+    for (worker, name) in outside {
+        held.entry(worker).or_default().take(name, books.ledger.licences.max_per_worker(name), 1);
+        names.push(name);
+    }
     for (task, attempt) in books.ledger.attempts.iter().filter(|(_, attempt)| !attempt.rides) {
         let key = books.ledger.key_of(*task);
         let Some(job) = books.ledger.jobs.get(&key.job) else { continue };

@@ -5,7 +5,9 @@ use super::enlist::refresh;
 use super::{Attempt, Books, Ledger};
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
 use crate::job::End;
+use crate::licences::LicencePool;
 use crate::outbox::{Outbox, Write};
+use crate::plan::Planner;
 use crate::time::Time;
 use std::collections::BTreeSet;
 
@@ -14,12 +16,21 @@ use std::collections::BTreeSet;
 pub(super) fn take_licences(books: &mut Books, key: StepKey, worker: WorkerId, by: i32) {
     let Some(job) = books.ledger.jobs.get(&key.job) else { return };
     let names = &job.spec.steps[usize::from(key.step)].limits;
+    take(&mut books.ledger.licences, names, (worker, by), &mut books.plan);
+}
+
+/// The same by the names of the licences.
+pub(crate) fn take(
+    licences: &mut LicencePool,
+    names: &BTreeSet<String>,
+    (worker, by): (WorkerId, i32),
+    plan: &mut Planner,
+) {
     if names.is_empty() {
         return;
     }
-    books.ledger.licences.count(names, by);
-    let licences = &books.ledger.licences;
-    let freed = books.plan.workers.update(worker, |w| {
+    licences.count(names, by);
+    let freed = plan.workers.update(worker, |w| {
         let mut freed = false;
         for name in names {
             freed |= w.licences.take(name, licences.max_per_worker(name), by);
@@ -27,7 +38,7 @@ pub(super) fn take_licences(books: &mut Books, key: StepKey, worker: WorkerId, b
         freed
     });
     if freed == Some(true) {
-        books.plan.workers.gained(worker);
+        plan.workers.gained(worker);
     }
 }
 

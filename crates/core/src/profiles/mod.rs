@@ -9,7 +9,9 @@ pub use sized::SizedPart;
 use crate::ids::StepKey;
 use crate::job::StepSpec;
 use crate::resources::Resources;
-use crate::score::history::{self, Histories, History, PROBE_MS, Prediction, Sample, Signature};
+use crate::score::history::{
+    self, Histories, History, PROBE_MS, Prediction, SIGNATURES_MAX, Sample, Signature,
+};
 use crate::tags::asks_executor;
 use crate::time::{NS_PER_MS, Time};
 use sized::SizedClasses;
@@ -78,8 +80,9 @@ pub struct Profiles {
     sized: SizedClasses,
     /// Samples came that the store does not have.
     has_unsaved: bool,
-    /// Signatures whose samples were in a batch that failed.
-    lost: BTreeSet<String>,
+    /// Signatures with such samples of which no step need be in memory: of work of outside clients, or in a batch that
+    /// failed.
+    unsaved: BTreeSet<String>,
 }
 
 impl Profiles {
@@ -245,8 +248,22 @@ impl Profiles {
 
     /// A batch failed that had the samples of a signature.
     pub fn save_again(&mut self, signature: &str) {
-        self.lost.insert(signature.to_owned());
+        self.unsaved.insert(signature.to_owned());
         self.has_unsaved = true;
+    }
+
+    /// Work of an outside client ended: what it held and took. No step is of its signature.
+    pub fn learn_outside(&mut self, signature: &Signature, sample: Sample) {
+        self.histories.push(signature, sample);
+        // What is not noted is written with a later sample of the signature.
+        if self.unsaved.len() < SIGNATURES_MAX {
+            self.save_again(&signature.to_string());
+        }
+    }
+
+    /// Bytes that such work is booked with; `None` where nothing is known of it.
+    pub fn reserve_outside(&self, signature: &Signature) -> Option<u64> {
+        self.histories.predict(signature)?.reserve().map(rounded)
     }
 
     /// True if samples came that the store does not have.
@@ -257,9 +274,9 @@ impl Profiles {
     /// All samples that the store does not have; it is taken to have them from now on.
     pub fn take_unsaved(&mut self) -> Vec<(Arc<Signature>, &History)> {
         self.has_unsaved = false;
-        let lost = std::mem::take(&mut self.lost);
+        let unsaved = std::mem::take(&mut self.unsaved);
         let mut signatures: Vec<Arc<Signature>> =
-            lost.iter().map(|signature| Arc::new(Signature::parse(signature))).collect();
+            unsaved.iter().map(|signature| Arc::new(Signature::parse(signature))).collect();
         for profile in self.all.values_mut().filter(|profile| profile.unsaved) {
             profile.unsaved = false;
             signatures.push(profile.signature.clone());

@@ -17,6 +17,8 @@ pub struct Booked {
     /// Of those that run, the tasks that another one's process runs. They hold nothing.
     riding: u32,
     places: BTreeMap<AllocId, Resources>,
+    /// The sum of these.
+    of_places: Resources,
     /// By step, hundredths of a core.
     steps: BTreeMap<StepKey, u32>,
     /// Of those that run, the tasks with a jobserver.
@@ -62,6 +64,12 @@ impl Booked {
     /// Places of outside clients, with the amounts of each.
     pub fn places(&self) -> &BTreeMap<AllocId, Resources> {
         &self.places
+    }
+
+    /// The sum of their amounts. What clients use of it counts as other programs' in what a worker reports, because it does
+    /// not start their work.
+    pub fn of_places(&self) -> &Resources {
+        &self.of_places
     }
 
     /// The steps whose tasks hold cpus here, with hundredths of a core.
@@ -172,6 +180,7 @@ impl Booked {
     /// An outside client gets a place.
     pub fn give_place(&mut self, alloc: AllocId, amounts: Resources) {
         self.sum.add(&amounts);
+        self.of_places.add(&amounts);
         self.places.insert(alloc, amounts);
     }
 
@@ -179,6 +188,7 @@ impl Booked {
     pub fn free_place(&mut self, alloc: AllocId) {
         if let Some(amounts) = self.places.remove(&alloc) {
             self.sum.sub(&amounts);
+            self.of_places.sub(&amounts);
         }
     }
 

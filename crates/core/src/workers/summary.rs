@@ -129,8 +129,12 @@ fn context_of(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
             .and_then(|report| report.memory_available)
             .filter(|_| !worker.booked.is_idle()),
         // Other programs do not keep a worker idle on which the farm runs nothing. Otherwise a farm of one busy machine
-        // would stand still. Its load makes such a worker the last choice.
-        foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.sum().cpu > 0),
+        // would stand still. Its load makes such a worker the last choice. What outside clients use of their places is
+        // booked.
+        foreign_cpu: report
+            .and_then(|report| report.cpu_foreign)
+            .filter(|_| worker.booked.sum().cpu > 0)
+            .map(|foreign| (foreign - f64::from(worker.booked.of_places().cpu) / 100.0).max(0.0)),
         core_score: worker.core_score(),
         disk_mb_s: report.and_then(|report| report.disk_mb_s),
         network_mbit_s: report.and_then(|report| report.network_mbit_s),

@@ -1,6 +1,7 @@
 //! The state that all requests share, and the options from which it is made.
 
 use super::intake::Intake;
+use super::turn_table::TurnTable;
 use super::turns::Turns;
 use crate::activity::Activity;
 use crate::api_error::ApiError;
@@ -59,6 +60,8 @@ pub(super) struct AppShared {
     pub(super) gateways: Gateways,
     pub(super) intake: Intake,
     pub(super) turns: Turns,
+    /// Commands on clients' machines that wait for room there, or have it.
+    pub(super) client_turns: TurnTable,
     /// Refusals of known users that are noted.
     pub(super) noted: Rates,
     pub(super) figures: Arc<Figures>,
@@ -98,6 +101,7 @@ impl App {
     pub(super) fn entries(&self) -> Entries {
         let mut all = vec![
             ("loans", self.shared.loans.lock().len()),
+            ("client_turns", self.shared.client_turns.len()),
             ("users_with_requests", self.shared.turns.user_count()),
             ("users_with_bodies", self.shared.intake.user_count()),
             ("strangers_with_bodies", self.shared.intake.stranger_count()),
@@ -180,6 +184,7 @@ pub(super) fn new_app(
         gateways: options.gateways,
         intake: Intake::default(),
         turns: Turns::default(),
+        client_turns: TurnTable::new(handle.now()),
         noted: Rates::new(NOTED_PER_MINUTE),
         figures: Arc::new(Figures::new(&handle.parts().clock)),
         startable: startable_machines(&options.scaling),

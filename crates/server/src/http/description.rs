@@ -91,6 +91,7 @@ fn parameter_meaning(path: &str, name: &str) -> Option<&'static str> {
         "tasks" => "The task: its job's number and its index, such as `12.3`",
         "workers" => "The worker's name",
         "places" => "The place's number, or the name of a queue of outside clients",
+        "turns" => "The turn's number",
         "queues" => "The queue's name",
         "limits" => "The limit's name",
         "tokens" => "The token's id",

@@ -2,8 +2,9 @@
 
 use super::App;
 use super::identity::{self, Identity, SignIn};
-use super::paths::ME_PATH;
+use super::paths::{ME_PATH, TURNS_PATH};
 use super::routes;
+use super::turns::is_stream;
 use crate::api_error::ApiError;
 use crate::auth::{Access, Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
 use crate::caller::finding_caller;
@@ -196,8 +197,7 @@ impl Asked {
     /// Events and output go on for as long as the client listens, but not longer than the token and the session last.
     fn until_revoked(&self, response: Response) -> Response {
         let admission = self.admission();
-        let streams = self.path.ends_with("/events") || self.path.ends_with("/log");
-        if !streams || (admission.token.is_none() && admission.session.is_none()) {
+        if !is_stream(&self.path) || (admission.token.is_none() && admission.session.is_none()) {
             return response;
         }
         response.map(|body| {
@@ -306,10 +306,15 @@ impl App {
     }
 }
 
-/// True of requests that change something for people. What workers report is in the store.
+/// True of requests that change something for people. What workers report is in the store, and of turns, of which a build
+/// takes thousands, nothing stays.
 fn changes(method: &Method, path: &str) -> bool {
     let looks = method == Method::GET || method == Method::HEAD;
-    !looks && !path.starts_with(WORKER_PATHS)
+    !looks && !path.starts_with(WORKER_PATHS) && !is_of_turns(path)
+}
+
+fn is_of_turns(path: &str) -> bool {
+    path.strip_prefix(TURNS_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Denied {

@@ -3,6 +3,7 @@
 mod app;
 mod board;
 mod bounded;
+mod client_turns;
 mod description;
 mod dry_run;
 mod extract;
@@ -38,6 +39,7 @@ mod tails;
 mod task_changes;
 mod tasks;
 mod tokens;
+mod turn_table;
 mod turns;
 mod unknown_input;
 mod watch;
@@ -77,6 +79,8 @@ const ADMINS_MAX: usize = 256;
 const LOCAL_MAX: usize = 60_000;
 /// Output of tasks is sent as it comes. Compression would hold it back.
 const LOGS: NotForContentType = NotForContentType::const_new("application/octet-stream");
+/// The same of lines that come as things happen.
+const LINES: NotForContentType = NotForContentType::const_new("application/jsonl");
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
 pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptions) {
@@ -221,7 +225,10 @@ fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
         .layer(middleware::from_fn_with_state(app.clone(), guard::admit))
         .layer(middleware::from_fn_with_state(app.clone(), guard::show_pages))
         .layer(middleware::from_fn_with_state(app.clone(), guard::count))
-        .layer(CompressionLayer::new().compress_when(DefaultPredicate::new().and(LOGS).and(is_untagged)))
+        .layer(
+            CompressionLayer::new()
+                .compress_when(DefaultPredicate::new().and(LOGS).and(LINES).and(is_untagged)),
+        )
         // What comes is bounded where it is taken in.
         .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(|_| -> Response {

@@ -6,8 +6,8 @@
 
 use super::paths::OPENAPI_PATH;
 use super::{
-    App, board, description, failures, figures, jobs, limits, loads, log_lines, logs, places, queues,
-    scaling, servers, session, status, task_changes, tasks, tokens, watch, workers,
+    App, board, client_turns, description, failures, figures, jobs, limits, loads, log_lines, logs, places,
+    queues, scaling, servers, session, status, task_changes, tasks, tokens, watch, workers,
 };
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
@@ -113,6 +113,10 @@ table! {
 
     get "/api/v1/scaling" Viewer scaling::scaling;
     get "/api/v1/places/{id}/why" Viewer places::why;
+    get "/api/v1/turns" Viewer client_turns::list;
+    post "/api/v1/turns" User client_turns::take [Body];
+    post "/api/v1/turns/{id}/end" User client_turns::end [Body];
+    get "/api/v1/turns/{id}/why" Viewer client_turns::why;
     get "/api/v1/queues" Viewer queues::list;
     get "/api/v1/queues/{name}" Viewer queues::show;
     put "/api/v1/queues/{name}" Admin queues::set [Body];
@@ -276,6 +280,9 @@ mod tests {
             ("GET", "/api/v1/board/jobs/decisions", "a"),
             ("GET", "/api/v1/scaling", "asuv"),
             ("GET", "/api/v1/places/7/why", "asuv"),
+            ("GET", "/api/v1/turns", "asuv"),
+            ("POST", "/api/v1/turns", "au"),
+            ("POST", "/api/v1/turns/{id}/end", "au"),
             ("GET", "/api/v1/scheduler/server_loads", "asuv"),
             ("GET", "/api/v1/scheduler/servers", "asuv"),
             ("POST", "/api/v1/scheduler/servers/{name}/drain", "a"),

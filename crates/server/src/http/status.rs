@@ -60,11 +60,11 @@ pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     if let Some((gauges, seen)) = gauges {
         gauges.write(&mut text);
         let (ends, said) = (parts.links.token_ends(), parts.jobservers.all());
-        let named = move |engine: &Engine| -> (Vec<(String, f64)>, Vec<(String, f64)>) {
+        let named = move |engine: &Engine| {
             let name = |worker: WorkerId| Some(engine.workers().get(worker)?.record.name.clone());
             let ends = ends.into_iter().take(METRIC_WORKERS_MAX);
             let ends = ends.filter_map(|(worker, end)| Some((name(worker)?, end.at.as_ms() as f64 / 1000.0)));
-            (ends.collect(), jobserver_processes(engine, &said))
+            (ends.collect::<Vec<_>>(), jobserver_processes(engine, &said))
         };
         let (ends, processes) = app.handle.query(named).await?;
         write_token_ends(&mut text, &ends);

@@ -36,6 +36,11 @@ impl SubmissionNames {
         SubmissionNames { limits, queue: is_new_name.then(|| spec.queue.clone()) }
     }
 
+    /// Those of what waits for limits and makes no job.
+    pub fn of_limits(limits: BTreeSet<String>) -> SubmissionNames {
+        SubmissionNames { limits, queue: None }
+    }
+
     /// Refuses a limit that is not set, unless `limit_unset_ok`: a mistyped one would let tasks run without a licence. A
     /// limit that is removed later holds nothing back from then on. True if the submission makes its queue.
     pub async fn check(self, app: &App, limit_unset_ok: bool) -> Result<bool, ApiError> {

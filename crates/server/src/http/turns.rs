@@ -4,6 +4,7 @@
 //! - A request has its turn until its answer begins. Others of its user wait in their order, before their bodies are read.
 //! - Requests that last because they wait, and streams, have no turn, and bounds of their own.
 
+use super::paths::TURNS_PATH;
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::per_key::PerKey;
@@ -19,7 +20,7 @@ const UNDER_WAY_MAX: usize = 16;
 const IN_LINE_MAX: usize = 1_024;
 /// How long one may wait for its turn.
 const LINE_PATIENCE: Duration = Duration::from_secs(30);
-/// Waits for jobs, event streams and outputs that are read, of one user at a time.
+/// Waits for jobs, turns, event streams and outputs that are read, of one user at a time.
 const LONG_MAX: usize = 4_096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -28,7 +29,7 @@ pub(super) enum NoTurn {
     Waited,
     #[error("{UNDER_WAY_MAX} requests of this user are under way, and {IN_LINE_MAX} wait for their turn")]
     Line,
-    #[error("{LONG_MAX} waits for jobs, event streams and outputs of this user are under way")]
+    #[error("{LONG_MAX} waits for jobs, turns, event streams and outputs of this user are under way")]
     Long,
 }
 
@@ -118,7 +119,7 @@ pub(super) fn is_long(path: &str) -> bool {
 
 /// True of requests whose answers go on for as long as a client reads them.
 pub(super) fn is_stream(path: &str) -> bool {
-    path.ends_with("/events") || path.ends_with("/log")
+    path.ends_with("/events") || path.ends_with("/log") || path == TURNS_PATH
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::api_error::ApiError;
 use crate::auth::{Caller, WORKER_PATHS, random};
 use crate::http::App;
 use crate::http::guard::came_by;
+use crate::http::paths::TURNS_PATH;
 use crate::listen::body::drain;
 use crate::peers::{KnownOwner, RequestClient, RequestHead};
 use axum::body::Body;
@@ -49,6 +50,10 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
         return elsewhere(request_client.owner()).into_http();
     }
     if app.shared.gateways.of(request.uri().path()).is_some() {
+        return not_here(&request_client, request).await;
+    }
+    // A turn lasts as long as its connection, and what is passed on has none.
+    if request.uri().path() == TURNS_PATH && request.method() == Method::POST {
         return not_here(&request_client, request).await;
     }
     let pattern = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
@@ -213,6 +218,7 @@ mod tests {
             assert!(said.contains("'east' at http://10.0.0.1:7117 owns the farm"), "{path}: {said}");
         }
         assert_eq!(ask("GET", "/api/v1/jobs", "").await.0, 401, "others show a token here");
+        assert_eq!(ask("POST", TURNS_PATH, "{}").await.0, 401, "and so do turns");
     }
 
     #[test]

@@ -1,0 +1,328 @@
+//! Turns of commands on clients' machines. A turn is a place of the engine on a worker of the client's machine. It waits
+//! in a queue like a task, and is held for as long as the request that asked for it lasts.
+
+use super::App;
+use super::extract::{JsonBody, Path};
+use super::submission_names::SubmissionNames;
+use super::turn_session::{TurnSession, name_of};
+use super::turn_table::{OpenTurn, Stands};
+use crate::api_error::ApiError;
+use crate::auth::Caller;
+use crate::reader::Reader;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use futures_util::StreamExt as _;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Instant;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use windlass_api::{ErrorCode, TurnEnd, TurnLine, TurnList, TurnRequest, Why};
+use windlass_core::bounds::PEAK_BYTES_MAX;
+use windlass_core::client_places::PlaceRequest;
+use windlass_core::engine::Event;
+use windlass_core::explain::{self, Known};
+use windlass_core::resources::Bytes;
+use windlass_core::score::history::{Sample, Signature};
+use windlass_core::tags::Need;
+use windlass_core::{Engine, Resources, WorkerId};
+
+/// Lines of one answer that its client has not read.
+const LINES_MAX: usize = 16;
+/// The longest wait for a turn, and the one of a request that names none.
+const WAIT_MS_MAX: u64 = 7 * 86_400_000;
+/// Turns that one answer lists, and how many of those that wait are listed with the reason.
+const LISTED_MAX: usize = 1_000;
+const REASONS_MAX: usize = 50;
+/// Holders of a machine that an explanation names.
+const HOLDERS_MAX: usize = 3;
+/// The attribute of a worker that says on which machine it is.
+const MACHINE: &str = "host";
+
+/// Asks for room on the machine on which the client runs, and holds it for as long as the connection is open. The client
+/// runs its command meanwhile. The answer begins when the turn begins, or after a second; each line is a `TurnLine`.
+#[utoipa::path(post, path = "/api/v1/turns", tag = "workers", request_body = TurnRequest, responses(
+    (status = 200, description = "Lines, each of which says where the turn stands", body = TurnLine,
+        content_type = "application/jsonl"),
+    (status = 422, description = "No worker of that machine could ever have room for it",
+        body = windlass_api::ErrorBody),
+    (status = 503, description = "Too many turns wait or run, or this server stands by and names the owner",
+        body = windlass_api::ErrorBody)))]
+pub async fn take(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(request): JsonBody<TurnRequest>,
+) -> Result<Response, ApiError> {
+    request.check().map_err(|why| ApiError::new(ErrorCode::BadRequest, why.to_string()))?;
+    if *app.handle.closing().borrow() {
+        return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
+    }
+    let queue = request.queue.clone().unwrap_or_else(|| caller.user.clone());
+    app.shared.front.rights.may_use_queue(&caller, &queue).await?;
+    SubmissionNames::of_limits(request.limits.clone()).check(&app, false).await?;
+    let signatures: Vec<Signature> =
+        request.shape.iter().map(|shape| signature(&queue, shape.clone())).collect();
+    let amounts = amounts(&app, &request, signatures.clone()).await?;
+    let mut place = place_of(&request, &caller.user, &queue, &amounts);
+    if let Some(held) = &request.held {
+        let is_known = give_back(&app, held.turn, &caller.user).await;
+        place.runs = is_known || app.shared.client_turns.takes_up();
+    }
+    let turn = OpenTurn {
+        user: caller.user,
+        queue,
+        machine: request.machine,
+        worktree: request.worktree,
+        command: request.command,
+        signatures,
+        amounts,
+        since: app.handle.now(),
+        stands: Stands::Waits(None),
+    };
+    let added = app.shared.client_turns.add(turn);
+    let number = added.map_err(|why| ApiError::new(ErrorCode::Unavailable, why.to_string()))?;
+    let (lines, told) = mpsc::channel(LINES_MAX);
+    let (first, begun) = oneshot::channel();
+    tokio::spawn(TurnSession::new(app, number, place, lines).run(first));
+    begun.await.map_err(|_| ApiError::new(ErrorCode::Unavailable, "the server is ending"))??;
+    let body = Body::from_stream(ReceiverStream::new(told).map(Ok::<Vec<u8>, Infallible>));
+    Ok(([(header::CONTENT_TYPE, "application/jsonl")], body).into_response())
+}
+
+/// Work of one shape in a queue. No step has an empty name.
+fn signature(queue: &str, shape: String) -> Signature {
+    Signature { queue: queue.to_owned(), step: String::new(), shape }
+}
+
+fn machine_need(machine: &str) -> Need {
+    Need { key: MACHINE.to_owned(), any_of: [machine.to_owned()].into() }
+}
+
+/// What a turn holds. A server that was just started waits for its first worker, which may be about to come.
+async fn amounts(
+    app: &App,
+    request: &TurnRequest,
+    signatures: Vec<Signature>,
+) -> Result<Resources, ApiError> {
+    let need = machine_need(&request.machine);
+    let until = app.shared.client_turns.first_worker_by();
+    let mut news = None;
+    let memory = loop {
+        let (need, signatures, asked) = (need.clone(), signatures.clone(), request.memory);
+        let look = move |engine: &Engine| memory_of(engine, &need, asked, &signatures);
+        match app.handle.query(look).await? {
+            Ok(memory) => break memory,
+            Err(NotThere { has_workers }) if has_workers || Instant::now() >= until => {
+                return Err(no_worker(&request.machine));
+            }
+            Err(_) => {}
+        }
+        match &mut news {
+            // What came before this is seen by the next look.
+            None => news = Some(app.handle.subscribe()),
+            Some(news) => _ = tokio::time::timeout_at(until.into(), news.recv()).await,
+        }
+    };
+    let cpu = (request.cpus.unwrap_or(1.0) * 100.0).round() as u32;
+    Ok(Resources::new(cpu, memory.unwrap_or(0)))
+}
+
+/// The machine has no worker.
+struct NotThere {
+    /// Other machines have some.
+    has_workers: bool,
+}
+
+/// Bytes that a turn on a machine holds. What is not asked for is what is known of the first of the signatures of which
+/// something is known, as far as the machine has it; `None` where nothing is.
+fn memory_of(
+    engine: &Engine,
+    need: &Need,
+    asked: Option<u64>,
+    signatures: &[Signature],
+) -> Result<Option<u64>, NotThere> {
+    let here = engine.workers().index().holders(need).filter_map(|id| engine.workers().get(id));
+    let here = here.filter(|worker| worker.is_present());
+    let Some(most) = here.map(|worker| worker.record.capacity.memory).max() else {
+        return Err(NotThere { has_workers: engine.workers().present().next().is_some() });
+    };
+    let learned = || signatures.iter().find_map(|known| engine.profiles().reserve_outside(known));
+    Ok(asked.or_else(|| learned().map(|bytes| bytes.min(most))))
+}
+
+/// There is no worker on the machine, or none that is large enough.
+fn no_worker(machine: &str) -> ApiError {
+    let why = format!("no worker on the machine '{machine}' could have it");
+    ApiError::new(ErrorCode::CannotBePlaced, why)
+        .hint("'windlass workers' lists the workers; 'windlass worker start' starts one")
+}
+
+fn place_of(request: &TurnRequest, user: &str, queue: &str, amounts: &Resources) -> PlaceRequest {
+    // In a queue of several users these take turns with each other, however many worktrees each has.
+    let turn_of = request.worktree.as_deref().filter(|_| queue == user).unwrap_or(user);
+    PlaceRequest {
+        queue: queue.to_owned(),
+        turn_of: Some(turn_of.to_owned()),
+        amounts: amounts.clone(),
+        needs: vec![machine_need(&request.machine)],
+        limits: request.limits.clone(),
+        wait_max_ms: request.wait_max_ms.unwrap_or(WAIT_MS_MAX).min(WAIT_MS_MAX),
+        ..PlaceRequest::default()
+    }
+}
+
+/// A client comes again before the loss of its connection was noticed: what it had counts no more. True if it had room.
+async fn give_back(app: &App, number: u64, user: &str) -> bool {
+    let turns = &app.shared.client_turns;
+    if turns.get(number).is_none_or(|turn| turn.user != user) {
+        return false;
+    }
+    let Some(Stands::Runs(alloc, _)) = turns.remove(number).map(|turn| turn.stands) else { return false };
+    app.handle.tell(Event::Release { alloc }).await;
+    true
+}
+
+/// Says how the command of a turn ended: the next ones of its shape are sized by that. The turn itself ends with its
+/// connection.
+#[utoipa::path(post, path = "/api/v1/turns/{id}/end", tag = "workers", params(("id" = u64, Path)),
+    request_body = TurnEnd, responses((status = 204, description = "Learned")))]
+pub async fn end(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Path(number): Path<u64>,
+    JsonBody(ended): JsonBody<TurnEnd>,
+) -> Result<StatusCode, ApiError> {
+    let turn = app.shared.client_turns.get(number).ok_or_else(|| no_turn(number))?;
+    if !caller.may_act_for(&turn.user) {
+        let why = format!("turn {number} belongs to another user");
+        return Err(ApiError::new(ErrorCode::Forbidden, why).hint("only its own client says how it ended"));
+    }
+    if let Some(sample) = sample_of(&ended, turn.amounts.memory)
+        && !turn.signatures.is_empty()
+    {
+        app.handle.tell(Event::OutsideWorkEnded { signatures: turn.signatures, sample }).await;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What an end teaches, where `booked` bytes were booked; `None` of a command that failed by itself. It may have held
+/// less than one that does all of its work.
+fn sample_of(ended: &TurnEnd, booked: u64) -> Option<Sample> {
+    let peak = ended.peak_memory.filter(|bytes| *bytes > 0).map(|bytes| bytes.min(PEAK_BYTES_MAX));
+    if ended.out_of_memory {
+        let needs = peak.unwrap_or(0).max(booked).saturating_mul(2);
+        let peak_memory = Some(needs).filter(|bytes| *bytes > 0);
+        return Some(Sample { peak_memory, oom: true, ..Sample::default() });
+    }
+    let wall_ms = Some(ended.wall_ms);
+    (ended.exit_code == Some(0)).then(|| Sample { peak_memory: peak, wall_ms, ..Sample::default() })
+}
+
+fn no_turn(number: u64) -> ApiError {
+    ApiError::new(ErrorCode::NotFound, format!("there is no turn {number}"))
+        .hint("it is over; 'windlass turns' lists those that wait and run")
+}
+
+/// Lists the turns: those that run, and those that wait. Of another user's turn others read neither the command nor the
+/// worktree.
+#[utoipa::path(get, path = "/api/v1/turns", tag = "workers", responses((status = 200, body = TurnList)))]
+pub async fn list(State(app): State<App>, reader: Reader) -> Result<Json<TurnList>, ApiError> {
+    let mut all = app.shared.client_turns.all();
+    all.sort_by_key(|(number, turn)| (matches!(turn.stands, Stands::Waits(_)), turn.since, *number));
+    let more = all.len().saturating_sub(LISTED_MAX);
+    all.truncate(LISTED_MAX);
+    let waiting: Vec<_> = all
+        .iter()
+        .filter_map(|(number, turn)| match turn.stands {
+            Stands::Waits(request) => Some((*number, request?)),
+            Stands::Runs(..) => None,
+        })
+        .take(REASONS_MAX)
+        .collect();
+    let say = move |engine: &Engine| {
+        let mut known = Known::default();
+        let each = waiting.into_iter().filter_map(|(number, request)| {
+            let reason = explain::request_reason(engine, request, &mut known)?;
+            Some((number, reason.say(name_of(engine)).1))
+        });
+        each.collect::<BTreeMap<u64, String>>()
+    };
+    let mut whys = app.handle.query(say).await?;
+    let turns = all.iter().map(|(number, turn)| {
+        let mut shown = turn.view(*number);
+        shown.why = whys.remove(number);
+        if !reader.may_read(&turn.user) {
+            (shown.command, shown.worktree) = (None, None);
+        }
+        shown
+    });
+    Ok(Json(TurnList { turns: turns.collect(), more }))
+}
+
+/// Says why a turn waits, which turns and tasks hold its machine, and what would help; or where it has its room.
+#[utoipa::path(get, path = "/api/v1/turns/{id}/why", tag = "workers", params(("id" = u64, Path)), responses(
+    (status = 200, body = Why)))]
+pub async fn why(
+    State(app): State<App>,
+    reader: Reader,
+    Path(number): Path<u64>,
+) -> Result<Json<Why>, ApiError> {
+    let turn = app.shared.client_turns.get(number).ok_or_else(|| no_turn(number))?;
+    let holders = match turn.stands {
+        Stands::Waits(_) => holding_turns(&app, &reader, &turn.machine),
+        Stands::Runs(..) => Vec::new(),
+    };
+    let need = machine_need(&turn.machine);
+    let look = move |engine: &Engine| {
+        let found = match &turn.stands {
+            Stands::Waits(request) => explain::waiting_request(engine, (*request)?),
+            Stands::Runs(alloc, _) => explain::held_place(engine, *alloc),
+        };
+        let is_of_room = found.as_ref().is_some_and(|found| found.reason.is_of_room());
+        let policy = engine.planner().policy().name();
+        let named = name_of(engine);
+        let by_number = |id: u64| named(WorkerId(id));
+        let mut why = Why::from_core(format!("turn:{number}"), found?, policy, by_number);
+        if is_of_room {
+            say_holders(engine, &need, holders, &mut why.message);
+        }
+        Some(why)
+    };
+    let why = app.handle.ask_copy(look).await?;
+    why.map(Json).ok_or_else(|| no_turn(number))
+}
+
+/// The turns that hold room on a machine, those with most memory first.
+fn holding_turns(app: &App, reader: &Reader, machine: &str) -> Vec<String> {
+    let mut all = app.shared.client_turns.all();
+    all.retain(|(_, turn)| turn.machine == machine && matches!(turn.stands, Stands::Runs(..)));
+    all.sort_by_key(|(number, turn)| (Reverse(turn.amounts.memory), *number));
+    let say = |(number, turn): &(u64, OpenTurn)| {
+        let command = turn.command.as_deref().filter(|_| reader.may_read(&turn.user));
+        let command = command.map(|command| format!(" ({command})")).unwrap_or_default();
+        let memory = turn.memory().map(|bytes| format!(", {}", Bytes(bytes))).unwrap_or_default();
+        format!("turn {number} of {}{command}{memory}", turn.user)
+    };
+    all.iter().take(HOLDERS_MAX).map(say).collect()
+}
+
+/// Adds who holds the workers of a machine: some of its tasks, and these turns.
+fn say_holders(engine: &Engine, need: &Need, turns: Vec<String>, message: &mut String) {
+    let here = engine.workers().index().holders(need).filter_map(|id| engine.workers().get(id));
+    let tasks = here.flat_map(|worker| worker.booked.running().iter().copied());
+    let tasks = tasks.filter_map(|task| {
+        let job = engine.job(task.job)?;
+        Some(format!("task {task} of {}", job.spec.user))
+    });
+    let all: Vec<String> = tasks.take(HOLDERS_MAX).chain(turns).collect();
+    if !all.is_empty() {
+        message.push_str(&format!("; there run {}", all.join("; ")));
+    }
+}
+
+#[cfg(test)]
+mod tests;
