@@ -385,7 +385,7 @@ mod tests {
             "nice -n 5 env A=b timeout 1h sh -c 'cargo test'",
         ] {
             let line = line.replace("CFLAGS=-O2 -- make", "CFLAGS=-O2 make");
-            assert_eq!(look(line), "asked", "{line}");
+            assert_eq!(look(&line), "asked", "{line}");
         }
         for line in [
             "env -i make",

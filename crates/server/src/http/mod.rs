@@ -39,6 +39,7 @@ mod tails;
 mod task_changes;
 mod tasks;
 mod tokens;
+mod turn_session;
 mod turn_table;
 mod turns;
 mod unknown_input;
