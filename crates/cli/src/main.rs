@@ -20,7 +20,7 @@ use client::own::OwnAccess;
 use commands::machine::MachineCommand;
 use commands::{
     api, board, ca, completion, docs, events, job_wait, limit, list, logs, queue, run, scheduler, server,
-    show, targets, tips, token, top, verbs, view, why, worker,
+    show, targets, tips, token, top, turns, verbs, view, why, worker,
 };
 use node::own;
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ const REQUEST_THREADS_MAX: usize = 4;
 
 /// The commands by what people come for, in the order in which help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events", "board"]),
+    ("Work", &["run", "submit", "turn", "jobs", "job", "turns", "logs", "why", "events", "board"]),
     ("Farm", &["top", "workers", "worker", "queues", "queue", "limit", "scheduler"]),
     ("Administration", &["server", "store", "gateway", "compass", "nix-hook", "token", "ca", "doctor"]),
     ("Tools", &["api", "sim", "version", "completion", "man"]),
@@ -116,9 +116,11 @@ enum Command {
     /// Show and manage jobs
     #[command(subcommand)]
     Job(JobCommand),
+    /// List the commands that wait for their turn, and those that run in one
+    Turns(view::ViewArgs),
     /// Show the output of a task, or of all tasks of a job
     Logs(logs::LogsArgs),
-    /// Explain why a task does not run, and what would make it run
+    /// Explain why a task or a turn waits, and what would make it run
     Why(why::WhyArgs),
     /// Show the farm live in the terminal, and steer it
     Top(top::TopArgs),
@@ -295,6 +297,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Job(JobCommand::Hold(args)) => verbs::act(context, &args, verbs::Verb::Hold).await,
         Command::Job(JobCommand::Release(args)) => verbs::act(context, &args, verbs::Verb::Release).await,
         Command::Job(JobCommand::Priority(args)) => verbs::prioritize(context, &args).await,
+        Command::Turns(view) => turns::list(context, &view).await,
         Command::Logs(args) => logs::logs(context, &args).await,
         Command::Why(args) => why::why(context, &args).await,
         Command::Top(args) => top::top(context, &args).await,

@@ -65,5 +65,6 @@ mod tidy;
 mod tips;
 mod token_ends;
 mod top;
+mod turn;
 mod users;
 mod variables;

@@ -327,8 +327,7 @@ impl SlotMemory {
     }
 
     fn oom_kills(&self) -> Option<u64> {
-        let file = if self.v1 { "memory.oom_control" } else { "memory.events" };
-        field(&fs::read_to_string(self.dir.join(file)).ok()?, "oom_kill")
+        oom_kills_of(&self.dir.join(if self.v1 { "memory.oom_control" } else { "memory.events" }))
     }
 }
 
@@ -342,6 +341,19 @@ fn write_weight(dir: &Path, cpu: u32, is_v1: bool) -> io::Result<()> {
         }
         false => fs::write(dir.join("cpu.weight"), cpu.clamp(1, 10_000).to_string()),
     }
+}
+
+/// How often the kernel has killed a process of this process's own group because memory was short; `None` where no group
+/// counts that.
+pub fn own_oom_kills() -> Option<u64> {
+    let mounts = Mounts::read(Path::new("/")).ok()?;
+    let v2 = mounts.v2.and_then(|group| oom_kills_of(&group.own.join("memory.events")));
+    // On a hybrid machine the group of version 2 has no memory controller.
+    v2.or_else(|| oom_kills_of(&mounts.memory_v1?.own.join("memory.oom_control")))
+}
+
+fn oom_kills_of(file: &Path) -> Option<u64> {
+    field(&fs::read_to_string(file).ok()?, "oom_kill")
 }
 
 /// Kills all that is left in the groups of a dead keeper and removes the groups. Returns false if a group is

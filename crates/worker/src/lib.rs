@@ -51,6 +51,7 @@ mod wire;
 pub use admin_sockets::ADMIN_SOCKET;
 pub use agent::{Agent, AgentError, AgentOptions, FromAgent};
 pub use caches::{BadCache, CacheDir};
+pub use cgroup::own_oom_kills;
 pub use core_speed::measure as measure_core;
 pub use detect::{Detected, GPUS_ARE_LATE, GpusFor, LateGpus, NoGpus, ShownGpus, attributes, capacity};
 pub use doctor::{Examined, Finding, doctor, doctor_worker};

@@ -331,8 +331,10 @@ pub fn environment(
             (Err(name), _) => left_out.push(name.to_string_lossy().into_owned()),
         }
     }
-    // Each task gets its own value.
-    own.remove("WINDLASS_TASK");
+    // Each task gets its own value. A turn of the submitter gives its tasks no room.
+    for name in ["WINDLASS_TASK", "WINDLASS_TURN", "WINDLASS_TURN_BOOKED"] {
+        own.remove(name);
+    }
     // A token must not stay in the store for as long as the job.
     own.remove("WINDLASS_TOKEN");
     leave_out_jobserver(&mut own);

@@ -22,6 +22,9 @@ pub struct Words {
 pub enum MachineCommand {
     /// A command that needs Linux
     #[command(hide = true)]
+    Turn(Words),
+    /// A command that needs Linux
+    #[command(hide = true)]
     Doctor(Words),
     /// A command that needs Linux
     #[command(hide = true)]
@@ -41,6 +44,7 @@ impl MachineCommand {
     /// Refuses, because the command needs Linux.
     pub async fn run(self, _: &Context) -> Result<(), CliError> {
         Err(needs_linux(match self {
+            MachineCommand::Turn(_) => "turn",
             MachineCommand::Doctor(_) => "doctor",
             MachineCommand::Gateway(_) => "gateway",
             MachineCommand::Compass(_) => "compass",

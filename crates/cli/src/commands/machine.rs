@@ -7,7 +7,8 @@ use crate::node::nix_hook::NixHookArgs;
 use crate::node::remote::{self, StartArgs};
 use crate::node::serve::{self, ServeOptions};
 use crate::node::this_machine::detect;
-use crate::ui::error::CliError;
+use crate::node::turn::{self, args::TurnArgs};
+use crate::ui::error::{CliError, end_with};
 use clap::Subcommand;
 use serde_json::Value;
 use windlass_api::Worker;
@@ -16,6 +17,8 @@ use windlass_gateway_compass::format::{SECTION_ORDER, section_order};
 /// Commands of this machine.
 #[derive(Subcommand)]
 pub enum MachineCommand {
+    /// Wait for a command's turn on this machine, and run it in its place
+    Turn(TurnArgs),
     /// Diagnose whether this machine can run tasks
     Doctor(doctor::DoctorArgs),
     /// Move a farm from one store to another
@@ -38,6 +41,7 @@ impl MachineCommand {
     /// Runs the command on this machine.
     pub async fn run(self, context: &Context) -> Result<(), CliError> {
         match self {
+            MachineCommand::Turn(args) => end_with(turn::run(context.server.clone(), &args).await),
             MachineCommand::Doctor(args) => doctor::doctor(context, args).await,
             MachineCommand::Store(command) => store::command(context, command).await,
             MachineCommand::Gateway(command) => gateway::command(command).await,

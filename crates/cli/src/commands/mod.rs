@@ -42,6 +42,7 @@ pub mod tips;
 pub mod token;
 pub mod toml_lines;
 pub mod top;
+pub mod turns;
 pub mod value_stream;
 pub mod verbs;
 pub mod view;

@@ -1,5 +1,5 @@
-//! `windlass why`: explains why a task does not run and what would make it run, how a task failed, and why a worker gets
-//! no work.
+//! `windlass why`: explains why a task or a turn waits and what would make it run, how a task failed, and why a worker
+//! gets no work.
 
 use crate::client::context::Context;
 use crate::commands::select::{JobRef, TaskOrJob};
@@ -11,20 +11,22 @@ use crate::ui::table::{Cell, Column, Grid};
 use crate::ui::terminal;
 use clap::Args;
 use std::fmt::Write as _;
-use windlass_api::client::Client;
+use std::str::FromStr;
+use windlass_api::client::{Client, turns};
+use windlass_api::quantity::digits;
 use windlass_api::{
     Change, ChangeBy, FailedTask, IneligibleWorkers, JobserverWhy, Judged, Turn, Why, WorkerWhy,
 };
 use windlass_core::time::NS_PER_S;
 use windlass_core::worker::REST_NS;
 
-/// Explains why a task does not run and what would make it run, or why a worker gets no work.
+/// Explains why a task or a turn waits and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
 pub struct WhyArgs {
-    /// A task (12.3), or a job (12, last) for its first task that waits, or else that runs, or that failed [default:
-    /// last]
+    /// A task (12.3), or a job (12, last) for its first task that waits, or else that runs, or that failed; or a turn
+    /// (turn:12) [default: last]
     #[arg(conflicts_with_all = ["worker", "place"])]
-    id: Option<TaskOrJob>,
+    id: Option<WhySubject>,
     /// Explain why this worker gets no work
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
@@ -32,6 +34,28 @@ pub struct WhyArgs {
     /// sccache-10.0.0.7, for the one that has waited longest there
     #[arg(long, value_name = "PLACE", conflicts_with = "worker")]
     place: Option<String>,
+}
+
+/// What is to be explained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WhySubject {
+    /// A task, or the one of a job that says most.
+    Work(TaskOrJob),
+    /// A turn, by its number.
+    Turn(u64),
+}
+
+impl FromStr for WhySubject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("turn:") {
+            None => text.parse().map(WhySubject::Work),
+            Some(turn) => digits(turn)
+                .map(WhySubject::Turn)
+                .ok_or_else(|| format!("'{turn}' is not the number of a turn: write turn:12")),
+        }
+    }
 }
 
 /// Cells of a worker's name in the head of the score table.
@@ -51,9 +75,16 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
         let text = |why: &Why| explained(format_args!("place {}", why.task), why, now_ms(), context.verbose);
         return print_one(context.format, &why, |why| why.task.clone(), text);
     }
-    let task = match args.id.unwrap_or(TaskOrJob::Job(JobRef::Last)) {
-        TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(&client).await?),
-        TaskOrJob::Job(job) => telling_task(&client, job.resolve(&client).await?).await?,
+    let task = match args.id.unwrap_or(WhySubject::Work(TaskOrJob::Job(JobRef::Last))) {
+        WhySubject::Turn(turn) => {
+            let why = turns::why(&client, turn).await.doing(format_args!("explain turn {turn}"))?;
+            let text = |why: &Why| explained(format_args!("turn {turn}"), why, now_ms(), context.verbose);
+            return print_one(context.format, &why, |why| why.task.clone(), text);
+        }
+        WhySubject::Work(TaskOrJob::Task(job, index)) => {
+            format!("{}.{index}", job.resolve(&client).await?)
+        }
+        WhySubject::Work(TaskOrJob::Job(job)) => telling_task(&client, job.resolve(&client).await?).await?,
     };
     let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
     let text = |why: &Why| explained(format_args!("task {}", why.task), why, now_ms(), context.verbose);
@@ -338,6 +369,15 @@ mod tests {
     use windlass_core::explain::{Cause, Word};
 
     const NOW_MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_turn_is_named_by_its_kind_and_number() {
+        assert_eq!("turn:12".parse(), Ok(WhySubject::Turn(12)));
+        assert_eq!("12.3".parse(), Ok(WhySubject::Work(TaskOrJob::Task(JobRef::Id(12), 3))));
+        for bad in ["turn:", "turn:x", "turn:-1", "turn:last", "place:1"] {
+            assert!(bad.parse::<WhySubject>().is_err(), "{bad}");
+        }
+    }
 
     fn plain(text: &str) -> String {
         anstream::adapter::strip_str(text).to_string()

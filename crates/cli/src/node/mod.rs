@@ -25,6 +25,7 @@ pub mod telemetry;
 pub mod this_machine;
 #[cfg(feature = "otlp")]
 pub mod traces;
+pub mod turn;
 pub mod watchdog;
 
 pub use serve::advise_on_flag;
@@ -41,7 +42,7 @@ struct Keeper {
     flags: serve::KeeperArgs,
 }
 
-/// Runs the keeper or Nix's build hook, if this process is one; `None` if it runs a command of a person.
+/// Runs the keeper, a turn or Nix's build hook, if this process is one; `None` if it runs another command of a person.
 /// Must be called before anything starts a thread.
 pub fn run_instead() -> Option<ExitCode> {
     windlass_worker::heed_children();
@@ -51,7 +52,7 @@ pub fn run_instead() -> Option<ExitCode> {
     if arguments.peek().is_some_and(|first| first == "keeper") {
         return Some(serve::keeper(Keeper::parse_from(arguments).flags));
     }
-    if let Some(code) = nix_hook::run_if_asked() {
+    if let Some(code) = turn::run_if_asked().or_else(nix_hook::run_if_asked) {
         return Some(ExitCode::from(code as u8));
     }
     if matches!(&serve::words()[..], [who, start, ..] if (who == "server" || who == "worker") && start == "start")

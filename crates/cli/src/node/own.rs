@@ -103,6 +103,8 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
         "WINDLASS_TRUST_THIS_MACHINE",
         "WINDLASS_AUTH_TRUST_THIS_MACHINE",
         "WINDLASS_TASK",
+        "WINDLASS_TURN",
+        "WINDLASS_TURN_BOOKED",
         "WINDLASS_SERVER",
         "WINDLASS_KEEPER",
         "WINDLASS_TOKEN",

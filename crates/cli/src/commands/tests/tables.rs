@@ -6,6 +6,7 @@ use crate::commands::list::{jobs_grid, tasks_grid};
 use crate::commands::queue::queues_grid;
 use crate::commands::scheduler::servers_grid;
 use crate::commands::token::tokens_grid;
+use crate::commands::turns::turns_grid;
 use crate::commands::wanted::classes_grid;
 use crate::commands::why::score_table;
 use crate::commands::worker::workers_grid;
@@ -159,6 +160,24 @@ fn queues_limits_and_tokens_fit() {
         )
     };
     holds_grid("token list", &tokens_grid(&[token(LONG, WIDE), token(WIDE, LONG), token("ann", "")]));
+}
+
+#[test]
+fn turns_fit() {
+    let turn = |turn: u64, state: &str, worktree: Option<&str>, why: Option<&str>| {
+        of(
+            json!({"turn": turn, "state": state, "user": LONG, "queue": WIDE, "machine": LONG, "worktree": worktree,
+            "command": LONG, "since_ms": OLD_MS, "cpus": 0.25, "memory": 1_288_490_188u64, "worker": "box1", "why": why}),
+        )
+    };
+    holds_grid(
+        "turns",
+        &turns_grid(&[
+            turn(1_234_567, "runs", Some(LONG), None),
+            turn(8, "waits", Some(WIDE), Some(LONG)),
+            turn(9, "waits", None, Some("the queue is paused")),
+        ]),
+    );
 }
 
 #[test]
