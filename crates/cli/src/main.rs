@@ -19,8 +19,8 @@ use client::credentials;
 use client::own::OwnAccess;
 use commands::machine::MachineCommand;
 use commands::{
-    api, board, ca, completion, docs, events, job_wait, limit, list, logs, queue, run, scheduler, server,
-    show, targets, tips, token, top, turns, verbs, view, why, worker,
+    api, board, ca, completion, docs, events, job_wait, limit, list, logs, mcp, queue, run, scheduler,
+    server, show, targets, tips, token, top, turns, verbs, view, why, worker,
 };
 use node::own;
 use std::ffi::OsString;
@@ -38,7 +38,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["run", "submit", "turn", "jobs", "job", "turns", "logs", "why", "events", "board"]),
     ("Farm", &["top", "workers", "worker", "queues", "queue", "limit", "scheduler"]),
     ("Administration", &["server", "store", "gateway", "compass", "nix-hook", "token", "ca", "doctor"]),
-    ("Tools", &["api", "sim", "version", "completion", "man"]),
+    ("Tools", &["api", "mcp", "sim", "version", "completion", "man"]),
 ];
 
 /// A job scheduler for one machine or a farm of machines
@@ -146,6 +146,8 @@ enum Command {
     Board(board::BoardArgs),
     /// Make a request to the server's HTTP interface
     Api(api::ApiArgs),
+    /// Serve a coding agent: the Model Context Protocol on standard input and output
+    Mcp(mcp::McpArgs),
     /// Print the versions of this program and of the server
     Version,
     /// Create and revoke tokens of users and workers
@@ -310,6 +312,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Events(args) => events::events(context, &args).await,
         Command::Board(args) => board::board(context, &args).await,
         Command::Api(args) => api::api(context, &args).await,
+        Command::Mcp(args) => mcp::mcp(context, &args).await,
         Command::Version => show::version(context).await,
         Command::Token(command) => token::command(context, command).await,
         Command::Ca(command) => ca::command(command),

@@ -29,6 +29,7 @@ mod limits;
 mod lists;
 mod log_times;
 mod manual;
+mod mcp;
 mod neighbours;
 mod nix;
 mod notices;

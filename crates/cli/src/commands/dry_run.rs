@@ -28,7 +28,8 @@ pub async fn dry_run(
     end_with(if tried.unplaceable.is_empty() { 0 } else { CANNOT_BE_PLACED })
 }
 
-fn text_of(tried: &DryRun, now_ms: u64) -> String {
+/// What a submission would do, as lines of text.
+pub fn text_of(tried: &DryRun, now_ms: u64) -> String {
     let name = fit(&tried.name, None);
     if let Some(job) = tried.existing {
         return format!("nothing would be submitted: job {job} has this key\n");

@@ -331,7 +331,7 @@ pub fn states_of<T: Copy>(all: &[T], shown: fn(T) -> &'static str) -> PossibleVa
 }
 
 /// The states as the server knows them.
-fn words(states: &[String]) -> Option<String> {
+pub fn words(states: &[String]) -> Option<String> {
     let words: Vec<&str> = states.iter().map(|state| state_word(state)).collect();
     (!words.is_empty()).then(|| words.join(","))
 }

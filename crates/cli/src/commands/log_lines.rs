@@ -49,14 +49,15 @@ impl LineArgs {
     }
 }
 
-/// The last lines of a stream, and the place of the byte after them.
+/// The last lines of a stream, and the place of the byte after them. At most `bytes_max` are read.
 pub async fn last_lines(
     client: &Client,
     task: &str,
     mut query: LogQuery,
     lines: u32,
+    bytes_max: u32,
 ) -> Result<(Vec<u8>, LogPlace), ClientError> {
-    let mut bytes = lines.saturating_mul(LINE_BYTES_GUESS).clamp(TAIL_BYTES_MIN, TAIL_BYTES_MAX);
+    let mut bytes = lines.saturating_mul(LINE_BYTES_GUESS).max(TAIL_BYTES_MIN).min(bytes_max);
     loop {
         query.offset = Some(-i64::from(bytes));
         let (begins, parts) = client.log(task, &query).await?;
@@ -67,12 +68,12 @@ pub async fn last_lines(
         let begin = begin_of_last(&tail, lines as usize);
         // What is shorter than was asked for is the whole output.
         let is_whole = begins == Some(0) || tail.len() < bytes as usize;
-        if begin.is_some() || is_whole || bytes == TAIL_BYTES_MAX {
+        if begin.is_some() || is_whole || bytes == bytes_max {
             // A server of an earlier release does not say where it begins, and what follows may repeat lines.
             let place = LogPlace::at(begins.unwrap_or(0) + tail.len() as u64);
             return Ok((tail.split_off(begin.unwrap_or(0)), place));
         }
-        bytes = bytes.saturating_mul(8).min(TAIL_BYTES_MAX);
+        bytes = bytes.saturating_mul(8).min(bytes_max);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
 use crate::commands::follow::{self, follow};
 use crate::commands::list::each_task;
-use crate::commands::log_lines::{LineArgs, last_lines};
+use crate::commands::log_lines::{LineArgs, TAIL_BYTES_MAX, last_lines};
 use crate::commands::log_order::{LinesInOrder, WantedLines};
 use crate::commands::select::TaskOrJob;
 use crate::commands::shown;
@@ -247,7 +247,7 @@ async fn show_last(
     let mut places = <[LogPlace; 2]>::default();
     for (which, (stream, sink)) in STREAMS.into_iter().enumerate().filter(|(which, _)| args.wants(*which)) {
         let query = LogQuery { stream, attempt, ..LogQuery::default() };
-        let (last, place) = last_lines(client, id, query, lines).await?;
+        let (last, place) = last_lines(client, id, query, lines, TAIL_BYTES_MAX).await?;
         writer.write(sink, last).await;
         places[which] = place;
     }

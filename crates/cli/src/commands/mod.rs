@@ -19,6 +19,7 @@ pub mod list;
 pub mod log_lines;
 pub mod log_order;
 pub mod logs;
+pub mod mcp;
 pub mod native;
 pub mod on_end;
 pub mod order;

@@ -346,7 +346,7 @@ fn lend(client: Client, job: u64, task: String) -> JoinHandle<()> {
 }
 
 /// Submits, and again if the answer was lost: the request's key makes sure that there is one job.
-async fn submit_once(link: &mut ServerLink, request: &SubmitRequest) -> Result<Submitted, CliError> {
+pub async fn submit_once(link: &mut ServerLink, request: &SubmitRequest) -> Result<Submitted, CliError> {
     const DOING: &str = "submit the job";
     let mut tries = 0;
     loop {

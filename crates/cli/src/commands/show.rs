@@ -48,7 +48,8 @@ pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
     print_one(context.format, &told, |told| told.job.id.to_string(), text)
 }
 
-fn job_text(job: &Job) -> String {
+/// The fields of a job, in a line each.
+pub fn job_text(job: &Job) -> String {
     let mut fields = FieldLines::for_stdout();
     fields.add("job", &job.id.to_string());
     fields.add("name", &job.name);

@@ -102,8 +102,8 @@ async fn act(context: &Context, args: &TargetsArgs, verb: Verb, force: bool) -> 
     outcomes.finish()
 }
 
-/// The message after success.
-fn done(verb: Verb, what: &str, is_one: bool) -> String {
+/// The message after success with some of a job's tasks.
+pub fn done(verb: Verb, what: &str, is_one: bool) -> String {
     match (verb, is_one) {
         (Verb::Cancel, true) => format!("{what} is cancelled; if it runs, it is being killed"),
         (Verb::Cancel, false) => format!("{what} are cancelled; those that run are being killed"),

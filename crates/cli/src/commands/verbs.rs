@@ -133,7 +133,7 @@ pub async fn wait(context: &Context, args: &IdsArgs) -> Result<(), CliError> {
 
 /// Waits for one job. If this process runs in a task, that task lends its cpus meanwhile: on a small machine the job
 /// could not start otherwise.
-async fn wait_for(link: &mut ServerLink, id: u64) -> Result<Job, CliError> {
+pub async fn wait_for(link: &mut ServerLink, id: u64) -> Result<Job, CliError> {
     let lend = parent_task(link.client.address());
     link.ask(&format!("wait for job {id}"), |client| {
         let lend = lend.clone();

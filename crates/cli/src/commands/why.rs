@@ -75,20 +75,26 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
         let text = |why: &Why| explained(format_args!("place {}", why.task), why, now_ms(), context.verbose);
         return print_one(context.format, &why, |why| why.task.clone(), text);
     }
-    let task = match args.id.unwrap_or(WhySubject::Work(TaskOrJob::Job(JobRef::Last))) {
+    let id = match args.id.unwrap_or(WhySubject::Work(TaskOrJob::Job(JobRef::Last))) {
         WhySubject::Turn(turn) => {
             let why = turns::why(&client, turn).await.doing(format_args!("explain turn {turn}"))?;
             let text = |why: &Why| explained(format_args!("turn {turn}"), why, now_ms(), context.verbose);
             return print_one(context.format, &why, |why| why.task.clone(), text);
         }
-        WhySubject::Work(TaskOrJob::Task(job, index)) => {
-            format!("{}.{index}", job.resolve(&client).await?)
-        }
-        WhySubject::Work(TaskOrJob::Job(job)) => telling_task(&client, job.resolve(&client).await?).await?,
+        WhySubject::Work(id) => id,
     };
-    let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
-    let text = |why: &Why| explained(format_args!("task {}", why.task), why, now_ms(), context.verbose);
+    let why = explain(&client, id).await?;
+    let text = |why: &Why| task_text(why, now_ms(), context.verbose);
     print_one(context.format, &why, |why| why.task.clone(), text)
+}
+
+/// Why a task is where it is, or the one that says most about its job.
+pub async fn explain(client: &Client, id: TaskOrJob) -> Result<Why, CliError> {
+    let task = match id {
+        TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(client).await?),
+        TaskOrJob::Job(job) => telling_task(client, job.resolve(client).await?).await?,
+    };
+    client.why(&task).await.doing(format_args!("explain task {task}"))
 }
 
 /// The task that says most about its job: the first one that is ready, or waits for others, or runs; if all have ended,
@@ -103,9 +109,9 @@ pub async fn telling_task(client: &Client, job: u64) -> Result<String, CliError>
     Ok(format!("{job}.0"))
 }
 
-#[cfg(test)]
-fn task_text(why: &Why, now_ms: u64) -> String {
-    explained(format_args!("task {}", why.task), why, now_ms, 0)
+/// Why a task is where it is, as lines of text.
+pub fn task_text(why: &Why, now_ms: u64, verbose: u8) -> String {
+    explained(format_args!("task {}", why.task), why, now_ms, verbose)
 }
 
 fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64, verbose: u8) -> String {
@@ -427,7 +433,7 @@ mod tests {
     #[test]
     fn a_reason_says_what_would_help() {
         assert_eq!(
-            plain(&task_text(&full(), NOW_MS)),
+            plain(&task_text(&full(), NOW_MS, 0)),
             "task 12.3 is ready: every worker is busy\n  4 workers (a, b, …): busy, cpus free\n  \
              it is next on a\n  to run it, an administrator can: set the quota\n"
         );
@@ -474,7 +480,7 @@ mod tests {
         };
         let why = Why { turn: Some(turn.clone()), ruled_out: Vec::new(), changes: Vec::new(), ..full() };
         assert_eq!(
-            plain(&task_text(&why, NOW_MS)),
+            plain(&task_text(&why, NOW_MS, 0)),
             "task 12.3 is ready: every worker is busy\n  \
              in queue film (band 3, weight 100), behind 1 queue and 3 users and 2 tasks\n  \
              queues want 12.5 of the 8 cpus that could run it; its queue is entitled to 5.5 and holds 4\n  \
@@ -508,8 +514,10 @@ mod tests {
             ]
         );
         let why = Why { turn: Some(turn), ..why };
-        assert!(task_text(&why, NOW_MS).contains("want 2 of the 8 cpus that could run it: enough for all"));
-        assert!(!task_text(&why, NOW_MS).contains("expected"));
+        assert!(
+            task_text(&why, NOW_MS, 0).contains("want 2 of the 8 cpus that could run it: enough for all")
+        );
+        assert!(!task_text(&why, NOW_MS, 0).contains("expected"));
     }
 
     #[test]
@@ -524,7 +532,7 @@ mod tests {
             ..full()
         };
         assert_eq!(
-            plain(&task_text(&why, NOW_MS)),
+            plain(&task_text(&why, NOW_MS, 0)),
             "task 12.3 is ready: every worker is busy\n  2 workers could take it now\n  \
              scores by simple:\n\
              \x20                      a  a-worker-with-a…\n\
@@ -534,7 +542,7 @@ mod tests {
              \x20   load with it    0.25              1.50\n"
         );
         let decided = Why { decided_ms: Some(0), ..why };
-        let text = task_text(&decided, NOW_MS);
+        let text = task_text(&decided, NOW_MS, 0);
         assert!(text.contains(&format!("decided {} by simple:\n", clock_time(0))), "{text}");
     }
 
@@ -568,7 +576,7 @@ mod tests {
             ..full()
         };
         assert_eq!(
-            plain(&task_text(&why, NOW_MS)),
+            plain(&task_text(&why, NOW_MS, 0)),
             "task 12.3 is failed: exit code 4\n  on box2, attempt 2\n  no film\n  to do: give it more\n  \
              to see all of its output: windlass logs 12.3\n"
         );
