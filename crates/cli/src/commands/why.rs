@@ -451,7 +451,7 @@ mod tests {
         let state = TaskState::Running;
         let why = Why { state, jobserver, ruled_out: Vec::new(), changes: Vec::new(), ..full() };
         assert_eq!(
-            plain(&task_text(&why, NOW_MS)),
+            plain(&task_text(&why, NOW_MS, 0)),
             "task 12.3 is running: every worker is busy\n  \
              it runs 2 of up to 16 processes; wants more: job 7 (make, user ann) has 3\n  \
              what would help: the end of any of the others\n"

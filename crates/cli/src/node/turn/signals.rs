@@ -131,7 +131,7 @@ impl HeardSignals {
         if self.reader.read(&mut note).await? < NOTE_BYTES {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let [signal, is_from_kernel, _, _, sender @ ..] = note_signal;
+        let [signal, is_from_kernel, _, _, sender @ ..] = note;
         Ok(SignalNote {
             signal: signal.into(),
             is_from_kernel: is_from_kernel != 0,
