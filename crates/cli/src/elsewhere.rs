@@ -48,6 +48,16 @@ pub mod own {
         client().await
     }
 
+    /// True of the name of the user's own server, which is not here.
+    pub fn is_own_named(named: &str) -> bool {
+        named == "own"
+    }
+
+    /// False: no server of this machine knows its users by itself.
+    pub fn names_users(_: &Address) -> bool {
+        false
+    }
+
     /// No server of this machine has written a token.
     pub fn token_for(_: &Address) -> Option<String> {
         None

@@ -67,7 +67,8 @@ struct Cli {
     #[arg(long, global = true, help_heading = GLOBAL, display_order = 100)]
     json: bool,
     /// Address of the server: HOST:PORT, http(s)://HOST:PORT or unix:PATH; several of one farm are separated by commas, and
-    /// are tried in this order [default: your own server]
+    /// are tried in this order; 'own' is your own server [default: the machine's server if there is one for you, else your
+    /// own]
     #[arg(
         long,
         global = true,
@@ -217,6 +218,7 @@ fn main() -> ExitCode {
         start: || Box::pin(own::client()),
         running: || Box::pin(own::running()),
         token_for: own::token_for,
+        names_users: own::names_users,
     });
     completion::answer(command_line);
     if let Some(code) = node::run_instead() {
@@ -236,7 +238,8 @@ fn main() -> ExitCode {
     }
     credentials::set(cli.credentials);
     let format = if cli.json { Format::Json } else { cli.output.apply() };
-    let server = match cli.server.filter(|named| !named.is_empty()).map(|named| Addresses::parse(&named)) {
+    let named = cli.server.filter(|named| !named.is_empty() && !own::is_own_named(named));
+    let server = match named.map(|named| Addresses::parse(&named)) {
         None => None,
         Some(Ok(server)) => Some(server),
         Some(Err(bad)) => {

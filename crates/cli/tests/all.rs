@@ -28,6 +28,7 @@ mod inherited;
 mod limits;
 mod lists;
 mod log_times;
+mod machine;
 mod manual;
 mod mcp;
 mod neighbours;

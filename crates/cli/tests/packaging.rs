@@ -47,9 +47,10 @@ fn m11_systemd_hears_that_server_and_worker_are_well() {
     }
 }
 
-const UNITS: [&str; 4] = [
+const UNITS: [&str; 5] = [
     "systemd/windlass-server.service",
     "systemd/windlass-worker.service",
+    "systemd/windlass-machine.service",
     "systemd/windlass-sccache.service",
     "systemd/windlass-opencue.service",
 ];
@@ -80,31 +81,37 @@ fn units_start_what_there_is() {
 }
 
 #[test]
-fn a_worker_s_unit_leaves_its_tasks_alone() {
-    let unit = text("systemd/windlass-worker.service");
+fn units_of_workers_leave_their_tasks_alone() {
+    let units = ["systemd/windlass-worker.service", "systemd/windlass-machine.service"].map(text);
     let expected = [
         ("KillMode", "process"),
         ("Delegate", "yes"),
         ("DelegateSubgroup", "windlass-agent"),
         ("OOMPolicy", "continue"),
         ("TasksMax", "infinity"),
-        ("EnvironmentFile", "-/etc/windlass/worker.env"),
+        ("StateDirectoryMode", "0711"),
+        ("LimitNOFILE", "65536"),
     ];
-    for (key, value) in expected {
-        assert_eq!(values(&unit, key), [value], "{key}");
-    }
     // Every task would have each of these, too.
-    for key in ["User", "NoNewPrivileges", "PrivateTmp", "ProtectSystem", "ProtectHome", "RestrictNamespaces"]
-    {
-        assert!(values(&unit, key).is_empty(), "{key}");
+    let restricts =
+        ["User", "NoNewPrivileges", "PrivateTmp", "ProtectSystem", "ProtectHome", "RestrictNamespaces"];
+    for unit in &units {
+        for (key, value) in expected {
+            assert_eq!(values(unit, key), [value], "{key}");
+        }
+        for key in restricts {
+            assert!(values(unit, key).is_empty(), "{key}");
+        }
     }
+    assert_eq!(values(&units[0], "EnvironmentFile"), ["-/etc/windlass/worker.env"]);
     assert_eq!(values(&text("systemd/windlass-server.service"), "LimitNOFILE"), ["65536"]);
 }
 
 #[test]
 fn what_runs_no_tasks_has_a_user_of_its_own_and_few_rights() {
     let mut users = Vec::new();
-    for unit in UNITS.iter().filter(|unit| !unit.contains("worker")) {
+    let runs_tasks = |unit: &&&str| ["worker", "machine"].iter().any(|name| unit.contains(name));
+    for unit in UNITS.iter().filter(|unit| !runs_tasks(unit)) {
         let unit = text(unit);
         for (key, value) in [
             ("NoNewPrivileges", "yes"),
@@ -162,6 +169,8 @@ fn systemd_accepts_the_units() {
 fn the_examples_are_settings() {
     let config = windlass_server::Config::read(&packaging("etc/server.toml")).unwrap();
     assert!(!config.auth.trust_this_machine && !config.worker.enabled && config.tls.cert.is_some());
+    let machine = windlass_server::Config::read(&packaging("etc/machine.toml")).unwrap();
+    assert_eq!(machine.machine, Some(windlass_server::MachineConfig::default()));
     let farm = Farm::new();
     for (env, command, least) in [("etc/worker.env", "worker", 9), ("etc/server.env", "server", 1)] {
         let help = farm.ok(&[command, "start", "--help"]);

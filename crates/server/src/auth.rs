@@ -1,6 +1,7 @@
 //! Authentication: the tokens, and the caller that a request's token names.
 //!
-//! A client that may open the unix socket is the administrator: the file's permissions are the check. Where
+//! A client that may open the unix socket is the administrator: the file's permissions are the check. On a socket for
+//! all users of the machine, each is the user whose process it is. Where
 //! authentication is on, every client over TCP shows a bearer token, `wl_ID_SECRET`. The store has the secret's hash.
 //! This process keeps all hashes in memory, so that no request waits for the store.
 
@@ -8,6 +9,7 @@ mod rights;
 
 use crate::caller::Right;
 use crate::csrf::CrossSite;
+use crate::local_users::{LocalClient, LocalUser};
 use crate::random::{NoRandom, hash_of_secret};
 use crate::token_end::TokenEnd;
 use axum::http::{HeaderMap, header};
@@ -81,6 +83,8 @@ pub enum Denied {
     Password,
     #[error("this user has too many connections open")]
     Connections,
+    #[error("the user of this process has no name on this machine")]
+    Nameless,
     #[error("this session has ended")]
     Session,
     #[error("this code is not valid: each signs in once, within a minute")]
@@ -115,6 +119,7 @@ impl Denied {
             Denied::Certificate => "issue one with 'windlass ca issue DIR --worker NAME'",
             Denied::Password => "send it as 'Authorization: Bearer TOKEN'",
             Denied::Connections => "close some; an administrator sets connections.max",
+            Denied::Nameless => "its user database does not have the user, or does not answer; try again",
             Denied::Role => "'windlass token list', asked by an administrator, shows the roles",
             Denied::RoleOf { .. } => {
                 "ask an administrator to do it, or for a token of that role: 'windlass token create --role ROLE'"
@@ -211,6 +216,12 @@ impl Auth {
 
     /// The caller of a request. A token may come as a password only where the request takes one.
     pub fn caller(&self, peer: &Peer, headers: &HeaderMap, by_password: bool) -> Result<Caller, Denied> {
+        match &peer.local {
+            Some(LocalClient::Known(user)) => return Ok(caller_of_local(user)),
+            Some(LocalClient::Nameless(_)) => return Err(Denied::Nameless),
+            Some(LocalClient::TooMany(_)) => return Err(Denied::Connections),
+            None => {}
+        }
         if self.lets_in(peer) {
             return Ok(self.own_user());
         }
@@ -249,6 +260,7 @@ impl Auth {
         match right {
             Right::Token(id) => self.of_id(id),
             Right::Own => Some(self.own_user()),
+            Right::Local(user) => Some(caller_of_local(user)),
         }
     }
 
@@ -400,6 +412,12 @@ fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
     })
 }
 
+/// A user of this machine as a caller. A token that they show besides does not count.
+fn caller_of_local(user: &LocalUser) -> Caller {
+    let role = if user.is_admin { Role::Admin } else { Role::User };
+    Caller { user: user.name.clone(), role, worker: None, token: None, rights: Rights::default() }
+}
+
 /// The record of a new token, without id and secret.
 fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRecord, TokenError> {
     let bad = |why: &str| Err(TokenError::Bad(why.to_owned()));
@@ -534,6 +552,24 @@ mod tests {
         };
         assert_eq!(auth.caller(&at(false), &HeaderMap::new(), false).unwrap().role, Role::Admin);
         assert_eq!(auth.caller(&at(true), &HeaderMap::new(), false), Err(Denied::Missing));
+    }
+
+    #[tokio::test]
+    async fn users_of_the_machine_are_who_the_kernel_says_whatever_they_show() {
+        let store = Store::open("memory").unwrap();
+        let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
+        let made = auth.create(ask(Role::Admin), &caller(Role::Admin)).await.unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, format!("Bearer {}", made.bearer).parse().unwrap());
+        let asks = |client| auth.caller(&Peer { local: Some(client), ..Peer::LOCAL }, &headers, false);
+        let ann = |is_admin| LocalUser { uid: 1000, name: "ann".to_owned(), is_admin };
+        for (is_admin, role) in [(false, Role::User), (true, Role::Admin)] {
+            let known = asks(LocalClient::Known(ann(is_admin))).unwrap();
+            assert_eq!((known.user.as_str(), known.role, known.token), ("ann", role, None));
+            assert_eq!(auth.of_right(&Right::Local(ann(is_admin))).unwrap().role, role);
+        }
+        assert_eq!(asks(LocalClient::Nameless(7)), Err(Denied::Nameless));
+        assert_eq!(asks(LocalClient::TooMany(7)), Err(Denied::Connections));
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! The caller of a request, and what callers may do.
 
+use crate::local_users::LocalUser;
 use std::sync::{Arc, OnceLock};
 use windlass_api::{Role, matches_name};
 use windlass_core::engine::SERVABLE;
@@ -108,6 +109,8 @@ pub(crate) enum Right {
     Token(String),
     /// Those of the server's own user, the administrator, whom the unix socket let in.
     Own,
+    /// Those of a user of this machine, whom the unix socket of a machine's server let in.
+    Local(LocalUser),
 }
 
 tokio::task_local! {

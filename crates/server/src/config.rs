@@ -79,6 +79,8 @@ settings! {
         compass: CompassConfig = CompassConfig::default();
         /// What one user may have, administrators excepted.
         users: UserLimits = UserLimits::default();
+        /// [One server for all users of the machine](../builders.md#several-users-of-one-machine), if the table is there.
+        machine: Option<MachineConfig> = None;
         /// The interfaces of other systems that listen at addresses of their own.
         gateway: GatewayConfig = GatewayConfig::default();
         /// Settings of queues, by name, with the fields of [SetQueue](requests.md#setqueue). They hold from each start
@@ -130,6 +132,18 @@ settings! {
         bytes: u64 = 4 << 30, unit Bytes;
         /// The highest priority of a job.
         priority: i32 = 1_000;
+    }
+}
+
+settings! {
+    /// One server for all users of the machine. Each is known by the process that connects to its unix socket.
+    pub struct MachineConfig {
+        /// The group of the socket. Its members are the users of the server.
+        group: String = "windlass-users".to_owned();
+        /// The group whose members are administrators, besides root. It may be missing.
+        admins: String = "windlass-admins".to_owned();
+        /// Users whose tasks run as another one, and accounts of the system that may have tasks: `SUBMITTER=USER` each.
+        map_users: Vec<String> = Vec::new();
     }
 }
 
@@ -352,6 +366,12 @@ impl Config {
         if self.gateway.sccache.as_ref().is_some_and(|sccache| sccache.config.as_os_str().is_empty()) {
             return Err("gateway.sccache.config is missing: give the file of a stock scheduler".to_owned());
         }
+        let listens_here = self.listen.as_ref().is_none_or(|listen| listen.starts_with("unix:"));
+        if self.machine.is_some() && !listens_here {
+            return Err(
+                "the server of [machine] listens on a unix socket: set listen = \"unix:PATH\"".to_owned()
+            );
+        }
         self.score.check()?;
         self.scaling.check()?;
         self.board.check()?;
@@ -417,6 +437,8 @@ mod tests {
         assert!(Config::parse("[tls]\nrequire_client_cert = true").unwrap_err().contains("tls.require"));
         assert!(Config::parse("idle_minutes = inf").unwrap_err().contains("idle_minutes"));
         assert!(Config::parse("lease = 0.5").unwrap_err().contains("lease"));
+        assert!(Config::parse("listen = '127.0.0.1:1'\n[machine]").unwrap_err().contains("[machine]"));
+        assert!(Config::parse("listen = 'unix:/run/w.sock'\n[machine]").unwrap().machine.is_some());
         assert!(Config::parse("[auth]\nrequired = false").unwrap_err().contains("trust_this_machine"));
         assert!(Config::parse("[board]\nhosts = ['https://farm']").unwrap_err().contains("board.hosts"));
         assert!(Config::parse("[telemetry]\notlp = 'farm:4318'").unwrap_err().contains("telemetry.otlp"));

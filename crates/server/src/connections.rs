@@ -61,6 +61,16 @@ impl RoomLimits {
         RoomLimits { total, strangers, per_machine: per_machine.min(strangers) }
     }
 
+    /// The same for a machine's server, which has as many connections over its unix socket as over the board's port.
+    pub(crate) fn halved(self) -> RoomLimits {
+        RoomLimits { total: (self.total / 2).max(2), strangers: (self.strangers / 2).max(1), ..self }
+    }
+
+    /// Connections of all clients.
+    pub(crate) fn total(self) -> usize {
+        self.total
+    }
+
     fn per_user(self) -> usize {
         (self.total / 4).max(1)
     }

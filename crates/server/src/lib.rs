@@ -32,6 +32,7 @@ mod http;
 mod inbox;
 mod link;
 mod listen;
+mod local_users;
 mod metric_text;
 mod metrics;
 mod network;
@@ -62,8 +63,8 @@ pub use activity::OpenRequest;
 pub use api_error::ApiError;
 pub use bounded_json::{BadJson, JsonLimits, read_json};
 pub use config::{
-    AuthConfig, BoardConfig, CompassConfig, Config, ConfigError, Lease, NotifyConfig, Reads, SccacheConfig,
-    Setting, TelemetryConfig, Tls as TlsConfig, UserLimits,
+    AuthConfig, BoardConfig, CompassConfig, Config, ConfigError, Lease, MachineConfig, NotifyConfig, Reads,
+    SccacheConfig, Setting, TelemetryConfig, Tls as TlsConfig, UserLimits,
 };
 pub use connections::RoomLimits;
 pub use door::{TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
@@ -78,6 +79,7 @@ pub use link::{
     WorkerLink, WorkerMessage,
 };
 pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, serve_port};
+pub use local_users::{AccountLookup, LocalClient, LocalUser, MachineUsers};
 pub use metric_text::MetricFamily;
 pub use notices::{NoticeRules, NotifyError};
 pub use notifier::deliver_notices;

@@ -1,6 +1,7 @@
 //! The other end of a connection, and the server's socket that it came by.
 
 use crate::connections::ConnectionPlace;
+use crate::local_users::LocalClient;
 use crate::process_owner::user_at;
 use rustls::pki_types::CertificateDer;
 use std::fmt;
@@ -19,6 +20,8 @@ pub struct Peer {
     pub place: Option<Arc<ConnectionPlace>>,
     /// The server's socket that it came by; `None` over a unix socket.
     pub entrance: Option<Entrance>,
+    /// Whose process it is, over a unix socket that many users may open; `None` otherwise.
+    pub local: Option<LocalClient>,
 }
 
 /// A socket of the server, over TCP.
@@ -34,7 +37,8 @@ pub struct Entrance {
 
 impl Peer {
     /// A client over the unix socket.
-    pub const LOCAL: Peer = Peer { address: None, certificate: None, place: None, entrance: None };
+    pub const LOCAL: Peer =
+        Peer { address: None, certificate: None, place: None, entrance: None, local: None };
 
     /// A client whose address is not known.
     pub fn unknown() -> Peer {
@@ -60,9 +64,10 @@ impl Peer {
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.address {
-            Some(address) => address.fmt(f),
-            None => f.write_str("unix"),
+        match (self.address, &self.local) {
+            (Some(address), _) => address.fmt(f),
+            (None, Some(client)) => write!(f, "unix, uid {}", client.uid()),
+            (None, None) => f.write_str("unix"),
         }
     }
 }

@@ -40,16 +40,31 @@ impl Names {
         self.known.get(submitter).filter(|(until, _)| now < *until).map(|(_, resolved)| resolved.clone())
     }
 
+    /// The result for a submitter, who is looked up if that is not cached. It waits for at most [`LOOK_UP_MAX`].
+    pub fn resolve(&mut self, submitter: &str) -> Resolved {
+        if let Some(known) = self.get(submitter, Instant::now()) {
+            return known;
+        }
+        let (map, asked) = (self.map.clone(), submitter.to_owned());
+        let (tell, told) = std::sync::mpsc::channel();
+        // Nobody listens any more where it took too long.
+        std::thread::spawn(move || _ = tell.send(map.resolve(&asked)));
+        let late = |_| Err(failed(submitter, "the user database does not answer"));
+        let resolved = told.recv_timeout(LOOK_UP_MAX).unwrap_or_else(late);
+        let now = Instant::now();
+        self.keep(submitter.to_owned(), resolved.clone(), now);
+        self.get(submitter, now).unwrap_or(resolved)
+    }
+
     /// Looks a submitter up on a blocking thread, for at most [`LOOK_UP_MAX`].
     pub fn look_up(&self, submitter: String) -> impl Future<Output = (String, Resolved)> + use<> {
         let (map, asked) = (self.map.clone(), submitter.clone());
         async move {
             let looked = tokio::task::spawn_blocking(move || map.resolve(&asked));
-            let late = |why: &str| BadUser::LookUp { user: submitter.clone(), why: why.to_owned() };
             let resolved = match tokio::time::timeout(LOOK_UP_MAX, looked).await {
                 Ok(Ok(resolved)) => resolved,
-                Ok(Err(_)) => Err(late("it was not looked up")),
-                Err(_) => Err(late("the user database does not answer")),
+                Ok(Err(_)) => Err(failed(&submitter, "it was not looked up")),
+                Err(_) => Err(failed(&submitter, "the user database does not answer")),
             };
             (submitter, resolved)
         }
@@ -74,6 +89,10 @@ impl Names {
     }
 }
 
+fn failed(submitter: &str, why: &str) -> BadUser {
+    BadUser::LookUp { user: submitter.to_owned(), why: why.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,7 +102,15 @@ mod tests {
     }
 
     fn failed() -> Resolved {
-        Err(BadUser::LookUp { user: "ann".to_owned(), why: "sssd".to_owned() })
+        Err(super::failed("ann", "sssd"))
+    }
+
+    #[test]
+    fn who_is_asked_for_is_looked_up_and_known_from_then_on() {
+        let mut names = names();
+        assert_eq!(names.resolve("ann").unwrap().unwrap().name, "nobody");
+        assert!(names.get("ann", Instant::now()).is_some());
+        assert_eq!(names.resolve("bob"), Err(BadUser::NotMapped("bob".to_owned())));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -21,6 +22,10 @@ const SAME_NAME: &str = "*";
 const PEOPLE_UID_MIN: u32 = 1_000;
 /// Bytes of one user's entry in the user database.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
+/// The same of a group, which lists its members.
+const GROUP_BYTES_MAX: usize = 1 << 20;
+/// The option of a unix socket that tells the groups of the process at the other end. Not all versions of libc have it.
+const SO_PEERGROUPS: libc::c_int = 59;
 
 /// Which submitter's tasks run as which user. Without entries all tasks run as the worker's own user. With
 /// entries, submitters without one are refused.
@@ -61,7 +66,9 @@ pub enum BadUser {
     #[error("submitter '{submitter}' is mapped to user '{user}', which this worker does not have")]
     Unknown { submitter: String, user: String },
     /// The submitter is mapped to the user of the same name, which is an account of the system.
-    #[error("submitter '{0}' is mapped to an account of the system; its operator adds --map-user {0}=USER")]
+    #[error(
+        "submitter '{0}' is mapped to an account of the system; its operator adds --map-user {0}=USER, or map_users of [machine]"
+    )]
     System(String),
     #[error(
         "user '{user}' cannot be looked up on this worker: {why}; submit it again when its user database answers"
@@ -200,9 +207,7 @@ fn look_up(name: &str) -> io::Result<Option<RunAs>> {
         let (text, bytes) = (buffer.as_mut_ptr(), buffer.len());
         let failed = libc::getpwnam_r(c_name.as_ptr(), &raw mut entry, text, bytes, &raw mut found);
         if found.is_null() {
-            // Some databases report an absent user as an error.
-            let absent = [0, libc::ENOENT, libc::ESRCH].contains(&failed);
-            return if absent { Ok(None) } else { Err(io::Error::from_raw_os_error(failed)) };
+            return is_absent(failed);
         }
         let home = CStr::from_ptr(entry.pw_dir).to_string_lossy().into_owned();
         (entry.pw_uid, entry.pw_gid, home)
@@ -218,9 +223,90 @@ fn look_up(name: &str) -> io::Result<Option<RunAs>> {
     Ok(Some(RunAs { uid, gid, groups, name: name.to_owned(), home }))
 }
 
+/// The name of the user with a number; `None` if this machine has none. Asks the user database, which may block.
+pub fn name_of_user(uid: u32) -> io::Result<Option<String>> {
+    let mut buffer = vec![0; ENTRY_BYTES_MAX];
+    // SAFETY: all pointers are to storage that outlives the call, and the entry's strings point into
+    // `buffer`, which outlives their use below.
+    unsafe {
+        let mut entry: libc::passwd = std::mem::zeroed();
+        let mut found = std::ptr::null_mut();
+        let (text, bytes) = (buffer.as_mut_ptr(), buffer.len());
+        let failed = libc::getpwuid_r(uid, &raw mut entry, text, bytes, &raw mut found);
+        if found.is_null() {
+            return is_absent(failed);
+        }
+        Ok(Some(CStr::from_ptr(entry.pw_name).to_string_lossy().into_owned()))
+    }
+}
+
+/// The number of a group; `None` if this machine has none of that name. Asks the user database, which may block.
+pub fn group_number(name: &str) -> io::Result<Option<u32>> {
+    let Ok(c_name) = CString::new(name) else { return Ok(None) };
+    let mut buffer = vec![0; GROUP_BYTES_MAX];
+    // SAFETY: all pointers are to storage that outlives the call.
+    unsafe {
+        let mut entry: libc::group = std::mem::zeroed();
+        let mut found = std::ptr::null_mut();
+        let (text, bytes) = (buffer.as_mut_ptr(), buffer.len());
+        let failed = libc::getgrnam_r(c_name.as_ptr(), &raw mut entry, text, bytes, &raw mut found);
+        if found.is_null() {
+            return is_absent(failed);
+        }
+        Ok(Some(entry.gr_gid))
+    }
+}
+
+/// The answer of the user database that has found nothing. Some databases report that as an error.
+fn is_absent<T>(failed: libc::c_int) -> io::Result<Option<T>> {
+    let absent = [0, libc::ENOENT, libc::ESRCH].contains(&failed);
+    if absent { Ok(None) } else { Err(io::Error::from_raw_os_error(failed)) }
+}
+
+/// The groups of the process at the other end of a unix socket, as they were when it connected, besides its first one.
+pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0u32; GROUPS_MAX];
+    let mut bytes = (GROUPS_MAX * size_of::<u32>()) as libc::socklen_t;
+    // SAFETY: `groups` has room for `bytes` bytes.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    groups.truncate(bytes as usize / size_of::<u32>());
+    Ok(groups)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_and_groups_are_found_by_number_and_by_name() {
+        assert_eq!(name_of_user(0).unwrap().as_deref(), Some("root"));
+        assert_eq!(name_of_user(u32::MAX - 7).unwrap(), None);
+        assert_eq!(group_number("root").unwrap(), Some(0));
+        assert_eq!(group_number("no-such-group-here").unwrap(), None);
+    }
+
+    #[test]
+    fn the_kernel_tells_the_groups_of_the_other_end() {
+        use std::os::fd::AsFd as _;
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut own: Vec<u32> =
+            rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
+        let mut told = peer_groups(one.as_fd()).unwrap();
+        told.sort_unstable();
+        own.sort_unstable();
+        assert_eq!(told, own);
+    }
 
     fn map(entries: &[&str]) -> UserMap {
         UserMap::for_test(entries)

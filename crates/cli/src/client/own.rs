@@ -17,6 +17,8 @@ pub struct OwnAccess {
     pub running: fn() -> Connecting,
     /// Its token, if it is at the address.
     pub token_for: fn(&Address) -> Option<String>,
+    /// True of an address where the server knows by itself who its clients are.
+    pub names_users: fn(&Address) -> bool,
 }
 
 static OWN: OnceLock<OwnAccess> = OnceLock::new();
@@ -39,6 +41,12 @@ pub async fn running() -> Result<Client, CliError> {
 /// The token of the user's own server, if that server is at the address.
 pub fn token_for(address: &Address) -> Option<String> {
     OWN.get().and_then(|access| (access.token_for)(address))
+}
+
+/// True of an address where the server knows by itself who its clients are, because it is that of all users of this
+/// machine.
+pub fn names_users(address: &Address) -> bool {
+    OWN.get().is_some_and(|access| (access.names_users)(address))
 }
 
 fn access() -> Result<&'static OwnAccess, CliError> {

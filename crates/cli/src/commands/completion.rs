@@ -10,6 +10,7 @@ use crate::commands::list::{jobs_grid, tasks_grid};
 use crate::commands::queue::queues_grid;
 use crate::commands::select::JobRef;
 use crate::commands::worker::workers_grid;
+use crate::node::own;
 use crate::ui::error::CliError;
 use crate::ui::message;
 use crate::ui::output::{fit, print_text};
@@ -313,7 +314,8 @@ fn ask<T: Default>(question: impl AsyncFnOnce(&Client) -> Option<T>) -> T {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return T::default();
     };
-    let named = said(&typed(), "--server", "WINDLASS_SERVER").map(|named| Addresses::parse(&named));
+    let named = said(&typed(), "--server", "WINDLASS_SERVER").filter(|named| !own::is_own_named(named));
+    let named = named.map(|named| Addresses::parse(&named));
     let server = match named {
         None => None,
         Some(Ok(server)) => Some(server),

@@ -63,6 +63,9 @@ pub enum ServerHere {
     /// A command that needs Linux
     #[command(hide = true)]
     Backup(Words),
+    /// A command that needs Linux
+    #[command(hide = true)]
+    Install(Words),
 }
 
 impl ServerHere {
@@ -76,6 +79,7 @@ impl ServerHere {
         Err(needs_linux(match self {
             ServerHere::Start(_) => "server start",
             ServerHere::Backup(_) => "server backup",
+            ServerHere::Install(_) => "server install",
         }))
     }
 }

@@ -3,6 +3,7 @@
 use crate::client::context::Context;
 use crate::commands::{compass_import, doctor, gateway, sim, store};
 use crate::node::backup::{BackupArgs, backup};
+use crate::node::install::{InstallArgs, install};
 use crate::node::nix_hook::NixHookArgs;
 use crate::node::remote::{self, StartArgs};
 use crate::node::serve::{self, ServeOptions};
@@ -61,6 +62,8 @@ pub enum ServerHere {
     Start(Box<ServeOptions>),
     /// Copy the database to a new file that only you can read; the server may run meanwhile
     Backup(BackupArgs),
+    /// Set up one server for all users of this machine, as a unit of systemd
+    Install(InstallArgs),
 }
 
 impl ServerHere {
@@ -74,6 +77,7 @@ impl ServerHere {
         match self {
             ServerHere::Start(options) => Ok(serve::start(*options).await?),
             ServerHere::Backup(args) => backup(context, args).await,
+            ServerHere::Install(args) => install(&args),
         }
     }
 }

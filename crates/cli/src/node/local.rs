@@ -2,13 +2,14 @@
 //! is a process of its own.
 
 use crate::node::life::Life;
+use crate::node::machine_users::user_map;
 use crate::node::this_machine::{attributes, offer};
 use crate::ui::message::message;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use tokio::sync::oneshot;
 use windlass_api::wire::{Hello, order, order_to_wire, report};
 use windlass_api::{LogStream, StepBody};
@@ -19,8 +20,8 @@ use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use windlass_worker::{
-    Agent, AgentOptions, AskedGpus, Body, CacheDir, Detected, FromAgent, GPUS_ARE_LATE, MeasureCore,
-    NO_CONTROL_GROUPS, Stream, TaskRef, ToKeeper, keeper_message,
+    Agent, AgentOptions, AskedGpus, BadUser, Body, CacheDir, Detected, FromAgent, GPUS_ARE_LATE, MeasureCore,
+    NO_CONTROL_GROUPS, Names, Stream, TaskRef, ToKeeper, keeper_message,
 };
 
 /// The worker of this machine.
@@ -43,6 +44,9 @@ struct KeeperLink {
     life: Life,
     /// Added to every task's environment.
     env: BTreeMap<String, String>,
+    /// As whom tasks run, where the server is one of all users of the machine; otherwise all run as its own user.
+    names: Mutex<Names>,
+    is_of_machine: bool,
 }
 
 /// Starts the agent and returns when the engine knows the worker.
@@ -54,6 +58,7 @@ pub async fn start(
     life: Life,
 ) -> anyhow::Result<LocalWorker> {
     let (log_bytes_max, report) = (config.log_bytes_max, config.load.report());
+    let users = config.machine.as_ref().map(user_map).transpose()?;
     let config = &config.worker;
     let gpus = AskedGpus::here(config.gpus, config.gpu_devices.clone());
     let Detected { capacity, gpu_devices, late_gpus } =
@@ -75,6 +80,8 @@ pub async fn start(
         told: AtomicU64::new(0),
         life,
         env: BTreeMap::from([("WINDLASS_SERVER".to_owned(), server.to_owned())]),
+        is_of_machine: users.is_some(),
+        names: Mutex::new(Names::new(users.unwrap_or_default())),
     });
     let options = AgentOptions {
         state: state.to_owned(),
@@ -93,7 +100,8 @@ pub async fn start(
         // The store is that of this directory. If it differs from the keeper's, the earlier store is gone.
         adopt: true,
         measure_core: if is_given { MeasureCore::Never } else { MeasureCore::WhenIdle },
-        // Clients in tasks reach this server by its directory, and its tasks are those of its own user.
+        // Clients in tasks reach this server by its directory. Its tasks are those of its own user, or of users who cannot
+        // read what root alone can.
         hide: None,
     };
     let store = handle.store().id();
@@ -144,7 +152,8 @@ impl KeeperLink {
                 let id = self.link_id(connection);
                 // The keeper may be a new one, which has no bodies.
                 let bodies = Mutex::new(SentBodies::default());
-                let link = LocalLink { id, link: self.clone(), agent: agent.clone(), connection, bodies };
+                let carrier = Carrier { link: self.clone(), agent: agent.clone(), connection, bodies };
+                let link = LocalLink::new(id, carrier);
                 match checked(*hello) {
                     Ok(hello) => Some(WorkerMessage::Hello { hello, link: Arc::new(link) }),
                     Err(why) => {
@@ -197,7 +206,8 @@ impl KeeperLink {
             }
             Some(order::What::Start(message)) => {
                 let (Some(start), Some(task)) = (start, &message.task) else { return };
-                self.give_body(bodies, (task.job, message.step as u16), &start.body, into);
+                let key = (task.job, message.step as u16);
+                self.give_body(bodies, key, &start.body, &start.job.user, into);
                 start.fill_in(message);
             }
             Some(order::What::Resync(_)) => into.push(agent.hello()),
@@ -208,7 +218,14 @@ impl KeeperLink {
     }
 
     /// Sends a step's body before the first start that needs it.
-    fn give_body(&self, bodies: &mut SentBodies, key: (u64, u16), body: &StepBody, into: &mut Vec<ToKeeper>) {
+    fn give_body(
+        &self,
+        bodies: &mut SentBodies,
+        key: (u64, u16),
+        body: &StepBody,
+        user: &str,
+        into: &mut Vec<ToKeeper>,
+    ) {
         if bodies.has(key) {
             return;
         }
@@ -218,27 +235,67 @@ impl KeeperLink {
         let (job, step) = key;
         let mut env = body.env.clone();
         env.extend(self.env.clone());
+        let resolved = lock(&self.names).resolve(user);
+        let refused_now = resolved.as_ref().is_err_and(BadUser::is_worker_s);
+        let (run_as, refused) = match resolved {
+            Ok(run_as) => (run_as, None),
+            Err(bad) => (None, Some(bad.to_string())),
+        };
         let message = Body {
             command: body.command.clone(),
             env,
             cwd: body.cwd.clone(),
             umask: body.umask,
             session: body.session.clone(),
-            // Only separate workers map users: other users can traverse their directory.
-            run_as: None,
-            refused: None,
-            refused_now: false,
+            run_as,
+            refused,
+            refused_now,
         };
         into.push(ToKeeper::Body { job, step, body: message });
     }
 }
 
-struct LocalLink {
-    id: u64,
+/// Carries messages over one connection to the keeper.
+struct Carrier {
     link: Arc<KeeperLink>,
     agent: Agent,
     connection: u64,
     bodies: Mutex<SentBodies>,
+}
+
+impl Carrier {
+    /// Writes to the keeper's socket. That blocks only while the keeper stands still, for some seconds at most, and where
+    /// tasks run as their users while the user database is asked.
+    fn carry(&self, parcel: Vec<Delivery>) {
+        let mut messages = Vec::with_capacity(parcel.len());
+        let mut bodies = lock(&self.bodies);
+        for delivery in parcel {
+            self.link.order(delivery, &self.agent, &mut bodies, &mut messages);
+        }
+        self.agent.send(self.connection, &messages);
+    }
+}
+
+struct LocalLink {
+    id: u64,
+    carrier: Arc<Carrier>,
+    /// To the thread that may wait for the user database, where tasks run as their users. What waits for it is what the
+    /// engine has booked on this worker.
+    waiting: Option<mpsc::Sender<Vec<Delivery>>>,
+}
+
+impl LocalLink {
+    fn new(id: u64, carrier: Carrier) -> LocalLink {
+        let carrier = Arc::new(carrier);
+        let waiting = carrier.link.is_of_machine.then(|| {
+            let (sender, parcels) = mpsc::channel();
+            let carrier = carrier.clone();
+            // It ends with the link, which has the sender.
+            std::thread::spawn(move || parcels.into_iter().for_each(|parcel| carrier.carry(parcel)));
+            sender
+        });
+        LocalLink { id, carrier, waiting }
+    }
 }
 
 impl WorkerLink for LocalLink {
@@ -250,14 +307,12 @@ impl WorkerLink for LocalLink {
         Some(env!("CARGO_PKG_VERSION").to_owned())
     }
 
-    /// Writes to the keeper's socket. That blocks only while the keeper stands still, for some seconds at most.
     fn deliver(&self, parcel: Vec<Delivery>) {
-        let mut messages = Vec::with_capacity(parcel.len());
-        let mut bodies = lock(&self.bodies);
-        for delivery in parcel {
-            self.link.order(delivery, &self.agent, &mut bodies, &mut messages);
+        match &self.waiting {
+            // The thread reads for as long as this sender is there.
+            Some(waiting) => _ = waiting.send(parcel),
+            None => self.carrier.carry(parcel),
         }
-        self.agent.send(self.connection, &messages);
     }
 
     fn refuse(&self, why: &str) {
@@ -265,11 +320,12 @@ impl WorkerLink for LocalLink {
     }
 
     fn begin_again(&self) {
-        self.agent.send(self.connection, &[self.agent.hello()]);
+        let Carrier { agent, connection, .. } = &*self.carrier;
+        agent.send(*connection, &[agent.hello()]);
     }
 
     fn read_log(&self, request: LogRequest) -> LogFuture {
-        let logs = self.agent.logs();
+        let logs = self.carrier.agent.logs();
         Box::pin(async move {
             let LogRequest { task, attempt, file, offset, bytes_max } = request;
             let stream = match file {
@@ -284,7 +340,7 @@ impl WorkerLink for LocalLink {
     }
 
     fn drop_logs(&self, jobs: &[JobId]) {
-        let (logs, jobs) = (self.agent.logs(), jobs.to_vec());
+        let (logs, jobs) = (self.carrier.agent.logs(), jobs.to_vec());
         tokio::task::spawn_blocking(move || logs.remove_jobs(jobs.into_iter().map(|job| job.0)));
     }
 }

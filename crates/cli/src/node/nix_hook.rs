@@ -3,6 +3,7 @@
 use crate::client::connect::client_of;
 use crate::client::credentials::{self, CredentialFlags};
 use crate::client::user::user_name;
+use crate::node::own;
 use crate::node::paths::Paths;
 use clap::{Args, Parser};
 use std::ffi::{OsStr, OsString};
@@ -86,7 +87,7 @@ pub fn run_if_asked() -> Option<i32> {
 
 /// The named servers, or this user's own if it runs. The hook starts none.
 pub fn client(server: Option<&str>) -> Result<Client, String> {
-    let addresses = match server.filter(|server| !server.is_empty()) {
+    let addresses = match server.filter(|server| !server.is_empty() && !own::is_own_named(server)) {
         Some(server) => Addresses::parse(server).map_err(|e| e.to_string())?,
         None => {
             let paths = Paths::for_user().map_err(|e| e.to_string())?;

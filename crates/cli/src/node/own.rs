@@ -1,8 +1,12 @@
-//! This user's own server in the background, which is started when a command needs it.
+//! This user's own server in the background, which is started when a command needs it. Where the machine has a server for
+//! all of its users, and it lets this one in, commands go there.
+
+pub use crate::node::machine_server::{is_at as names_users, is_own_named};
 
 use crate::client::connect::connect_to;
 use crate::node::cookie;
 use crate::node::last_start::LastStart;
+use crate::node::machine_server;
 use crate::node::otlp::ENDPOINTS;
 use crate::node::paths::Paths;
 use crate::ui::error::{CliError, TAKEN};
@@ -32,8 +36,11 @@ const START_RETRY: Duration = Duration::from_millis(100);
 /// Minutes without work or clients after which the background server stops.
 const IDLE_MINUTES: f64 = 10.0;
 
-/// A client of the per-user server, which is started if needed.
+/// A client of the machine's server, or of the per-user server, which is started if needed.
 pub async fn client() -> Result<Client, CliError> {
+    if machine_server::socket().is_some() {
+        return running().await;
+    }
     if let Ok(client) = running().await {
         return Ok(client);
     }
@@ -45,11 +52,19 @@ pub async fn client() -> Result<Client, CliError> {
     Ok(Client::new(Address::Unix(socket))?)
 }
 
-/// A client of the per-user server, if it answers.
+/// A client of the machine's server or of the per-user server, if it answers.
 pub async fn running() -> Result<Client, CliError> {
+    connect_to(&address()?.into()).await
+}
+
+/// Where this user's commands go: to the machine's server if it lets them in, else to their own.
+pub fn address() -> Result<Address, CliError> {
+    if let Some(socket) = machine_server::socket() {
+        return Ok(Address::Unix(socket));
+    }
     let paths = Paths::for_user()?;
     paths.check()?;
-    connect_to(&Address::Unix(paths.socket).into()).await
+    Ok(Address::Unix(paths.socket))
 }
 
 /// The token of this user's own server, if that server is at the address.
@@ -57,8 +72,11 @@ pub fn token_for(address: &Address) -> Option<String> {
     cookie::for_address(address)
 }
 
-/// The socket for administrators of the server in this user's state directory.
+/// The socket for administrators of the server in this user's state directory. That of a machine's server is for all.
 pub fn for_administrators() -> Result<Option<Address>, CliError> {
+    if machine_server::socket().is_some() {
+        return Ok(None);
+    }
     Ok(Some(Address::Unix(Paths::for_user()?.state.join(ADMIN_SOCKET))))
 }
 
@@ -106,6 +124,7 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
         "WINDLASS_TURN",
         "WINDLASS_TURN_BOOKED",
         "WINDLASS_SERVER",
+        "WINDLASS_MACHINE_SOCKET",
         "WINDLASS_KEEPER",
         "WINDLASS_TOKEN",
     ];

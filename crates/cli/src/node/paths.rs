@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use sha2::{Digest, Sha256};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Most bytes of a unix socket's path.
@@ -76,6 +76,23 @@ impl Paths {
         );
         Ok(())
     }
+}
+
+/// Lets all users pass through a state directory to the sessions of their tasks. Refuses one that they cannot traverse to.
+pub fn let_users_in(state: &Path) -> anyhow::Result<()> {
+    let passable = std::fs::Permissions::from_mode(0o711);
+    std::fs::set_permissions(state, passable)
+        .with_context(|| format!("cannot let users into the directory {}", state.display()))?;
+    for dir in state.ancestors() {
+        let mode = std::fs::metadata(dir).with_context(|| format!("cannot access {}", dir.display()))?.mode();
+        anyhow::ensure!(
+            mode & 0o001 != 0,
+            "users cannot traverse {} to the worker's directory, where their tasks work; give --state a \
+             directory elsewhere, such as /var/lib/windlass/worker",
+            dir.display()
+        );
+    }
+    Ok(())
 }
 
 fn socket_in(runtime: &Path) -> PathBuf {

@@ -5,7 +5,7 @@ use crate::node::life::stop_signal;
 use crate::node::log_level::start_logging;
 use crate::node::nix_machine::NixMachine;
 use crate::node::own;
-use crate::node::paths::Paths;
+use crate::node::paths::{Paths, let_users_in};
 use crate::node::this_machine::{attributes, offer};
 use crate::node::watchdog;
 use crate::ui::error::CliError;
@@ -13,7 +13,7 @@ use crate::ui::message::message;
 use anyhow::Context as _;
 use clap::Args;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use windlass_api::{Address, Addresses};
 use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, FOR_QUEUE, SERVES};
@@ -168,9 +168,7 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
     attributes.extend(args.serves(nix.as_ref()));
     if !args.map_user.is_empty() {
         // The directory has the sessions of job templates, which belong to the users of their tasks.
-        let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-        std::fs::set_permissions(&state, passable).context("cannot let users into the worker's directory")?;
-        check_passable(&state)?;
+        let_users_in(&state)?;
     }
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
     let Detected { capacity, gpu_devices, late_gpus } = args.detected().map_err(anyhow::Error::from)?;
@@ -246,20 +244,6 @@ fn servers(named: &Addresses) -> Result<Vec<ServerAddress>, CliError> {
         });
     }
     Ok(servers)
-}
-
-/// Refuses a state directory that other users cannot traverse: their tasks work below it.
-fn check_passable(state: &Path) -> anyhow::Result<()> {
-    for dir in state.ancestors() {
-        let mode = std::fs::metadata(dir).with_context(|| format!("cannot access {}", dir.display()))?.mode();
-        anyhow::ensure!(
-            mode & 0o001 != 0,
-            "users cannot traverse {} to the worker's directory, where their tasks work; give --state a \
-             directory elsewhere, such as /var/lib/windlass/worker",
-            dir.display()
-        );
-    }
-    Ok(())
 }
 
 /// Locks the directory for this agent. Two agents would keep taking the keeper from each other.

@@ -5,18 +5,21 @@ use crate::client::user::user_name;
 use crate::node::cookie;
 use crate::node::gateways;
 use crate::node::life::Life;
+use crate::node::machine_users;
 use crate::node::member::{Member, OwnStore};
-use crate::node::paths::Paths;
+use crate::node::paths::{Paths, let_users_in};
 use crate::node::watchdog;
 use crate::ui::message::message;
 use anyhow::Context as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use windlass_server::auth::{Auth, OwnToken};
 use windlass_server::{
-    Config, Gateways, Listener, Protection, Reads, RoomLimits, ServeOptions, ServerKey, WorkerTerms,
+    Config, Gateways, Listener, MachineUsers, Protection, Reads, RoomLimits, ServeOptions, ServerKey,
+    WorkerTerms,
 };
 use windlass_store::Store;
 use windlass_worker::ADMIN_SOCKET;
@@ -51,6 +54,8 @@ pub struct Site {
     key: ServerKey,
     /// In the list of servers.
     name: String,
+    /// The users of this machine whom the socket lets in; `None` where it lets in this process's user alone.
+    users: Option<Arc<MachineUsers>>,
     /// It has owned the farm, or stood by.
     was_up: bool,
 }
@@ -64,11 +69,16 @@ impl Site {
         let protection = protection(config)?;
         let listen = config.listen.as_deref().unwrap_or_default();
         let over_tcp = !listen.starts_with("unix:");
+        let users = config.machine.as_ref().map(machine_users::known_users).transpose()?;
         let listener = Listener::reserve(listen, &protection)?;
         anyhow::ensure!(!over_tcp || !runs_all_as_root(config), "{ALL_AS_ROOT}");
         let (address, address_here) = (listener.address(), listener.address_here());
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
         made.with_context(|| format!("cannot create the state directory {}", state.display()))?;
+        if let Some(machine) = &config.machine {
+            let_users_in(state)?;
+            machine_users::open_socket(&address, machine)?;
+        }
         let asks = over_tcp && protection.auth;
         if let Some(lease) = config.lease.duration().filter(|lease| is_shared(config) && *lease < LEASE_MIN) {
             anyhow::bail!(
@@ -117,6 +127,7 @@ impl Site {
             member,
             key,
             name,
+            users,
             was_up: false,
         })
     }
@@ -249,6 +260,7 @@ impl Site {
             queues: config.queues.clone(),
             scaling: config.scaling.settings(),
             key: Some(self.key.clone()),
+            users: self.users.clone(),
         }
     }
 

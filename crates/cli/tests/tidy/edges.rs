@@ -353,12 +353,13 @@ pub const STORE_EDGES: [(&str, &[&str]); 19] = [
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 51] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 52] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
     ("bounded_json", &[]),
-    ("caller", &[]),
+    ("local_users", &[]),
+    ("caller", &["local_users"]),
     ("clock", &[]),
     ("config", &[]),
     ("events", &[]),
@@ -385,12 +386,12 @@ pub const SERVER_EDGES: [(&str, &[&str]); 51] = [
     ("progress", &[]),
     ("metrics", &["figures", "metric_text"]),
     ("notices", &["config"]),
-    ("peer", &["connections", "process_owner"]),
+    ("peer", &["connections", "local_users", "process_owner"]),
     ("view", &["figures", "token_end"]),
     ("csrf", &["peer"]),
-    ("auth", &["caller", "csrf", "peer", "random", "token_end"]),
+    ("auth", &["caller", "csrf", "local_users", "peer", "random", "token_end"]),
     ("audit", &["auth", "noted_path"]),
-    ("listen", &["api_error", "auth", "connections", "process_owner", "refusals"]),
+    ("listen", &["api_error", "auth", "connections", "local_users", "process_owner", "refusals"]),
     ("peers", &["auth", "events"]),
     ("reader", &["auth"]),
     ("inbox", &["link", "metrics", "peers", "unavailable"]),
@@ -460,6 +461,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 51] = [
             "handle",
             "link",
             "listen",
+            "local_users",
             "metrics",
             "network",
             "noted_path",

@@ -103,10 +103,10 @@ impl Sessions {
         codes.by_id.remove(&id).map(|code| code.right)
     }
 
-    /// True if a browser signed in with the right of the server's own user within the last `within_ms`, or may do so by
-    /// a code.
+    /// True if a browser signed in with the right of a user of the unix socket within the last `within_ms`, or may do so
+    /// by a code.
     pub fn is_own_in_use(&self, now: Time, within_ms: u64) -> bool {
-        let is_own = |ticket: &Ticket| ticket.right == Right::Own && ticket.ends > now;
+        let is_own = |ticket: &Ticket| !matches!(ticket.right, Right::Token(_)) && ticket.ends > now;
         let within_ns = within_ms * NS_PER_MS;
         self.codes.lock().by_id.values().any(is_own)
             || self

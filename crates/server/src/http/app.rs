@@ -16,6 +16,7 @@ use crate::gateway::{Front, Gateways};
 use crate::grpc::WorkerTerms;
 use crate::handle::Handle;
 use crate::listen::Listener;
+use crate::local_users::MachineUsers;
 use crate::metrics::Entries;
 use crate::peers::{RequestClient, ServerKey};
 use crate::reader::Reader;
@@ -154,6 +155,8 @@ pub struct ServeOptions {
     pub scaling: ScalingSettings,
     /// By which this server signs what it asks other servers, and what it has done for them; `None` if it signs nothing.
     pub key: Option<ServerKey>,
+    /// The users of the machine who may open the unix socket; `None` where only the server's own user may.
+    pub users: Option<Arc<MachineUsers>>,
 }
 
 /// The state for a server behind these listeners, and what its door is asked.

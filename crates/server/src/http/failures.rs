@@ -194,6 +194,7 @@ mod tests {
             queues: BTreeMap::new(),
             scaling: windlass_core::scaling::ScalingSettings::default(),
             key: None,
+            users: None,
         };
         app_for_tests(&handle, options).0
     }

@@ -59,6 +59,7 @@ use crate::door::loopback::{self, DoorAsks};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use crate::listen::{Listener, Served};
+use crate::local_users::MachineUsers;
 use crate::network::Network;
 use crate::peers::{RequestClient, send_events};
 use app::{App, new_app};
@@ -86,6 +87,7 @@ const LINES: NotForContentType = NotForContentType::const_new("application/jsonl
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
 pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptions) {
     let (idle, terms, room) = (options.idle, options.terms, options.room);
+    let users = options.users.clone();
     let (app, asks) = new_app(&listeners, &handle, options, None);
     if let Err(error) = queues::set_from_file(&app).await {
         tracing::error!("the queues of the settings file cannot be set: {error}");
@@ -104,7 +106,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
     }
     let Some(paths) = start_gateways(&app).await else { return handle.close() };
     let router = router(app.clone(), terms, paths);
-    listen(listeners, app, (router, asks), room, tasks).await;
+    listen(listeners, app, (router, asks), (room, users), tasks).await;
 }
 
 /// Serves until the handle closes, on a server that owns nothing and passes requests on to the owner.
@@ -114,12 +116,12 @@ pub(crate) async fn serve_standing_by(
     options: ServeOptions,
     request_client: Arc<RequestClient>,
 ) {
-    let (terms, room) = (options.terms, options.room);
+    let (terms, room, users) = (options.terms, options.room, options.users.clone());
     let (app, asks) = new_app(&listeners, &handle, options, Some(request_client.clone()));
     let router = router(app.clone(), terms, Router::new());
     let hearing =
         tokio::spawn(request_client.hear(app.handle.parts().events.clone(), app.shared.front.auth.clone()));
-    listen(listeners, app, (router, asks), room, JoinSet::new()).await;
+    listen(listeners, app, (router, asks), (room, users), JoinSet::new()).await;
     hearing.abort();
 }
 
@@ -148,14 +150,21 @@ async fn listen(
     listeners: Vec<Listener>,
     app: App,
     (router, asks): (Router, DoorAsks),
-    room: RoomLimits,
+    (room, users): (RoomLimits, Option<Arc<MachineUsers>>),
     mut tasks: JoinSet<()>,
 ) {
     let handle = &app.handle;
     tasks.spawn(refresh(app.clone()));
     let with_tcp = listeners.iter().any(Listener::is_tcp);
-    let local_max = if with_tcp { ADMINS_MAX } else { LOCAL_MAX };
-    let served = Served::new(router, app.shared.refusals.clone(), handle.closing(), room, local_max);
+    let room = if users.is_some() { room.halved() } else { room };
+    let local_max = match (with_tcp, &users) {
+        (true, _) => ADMINS_MAX,
+        // Their connections must not take all descriptors.
+        (false, Some(_)) => room.total(),
+        (false, None) => LOCAL_MAX,
+    };
+    let refusals = app.shared.refusals.clone();
+    let served = Served { users, ..Served::new(router, refusals, handle.closing(), room, local_max) };
     let network = match with_tcp.then(Network::start).transpose() {
         Ok(network) => network,
         Err(error) => {

@@ -8,6 +8,7 @@ use crate::caller::{Right, known_as};
 use crate::csrf::Addressed;
 use crate::door::cookie;
 use crate::door::sessions::CODE_MS;
+use crate::local_users::LocalClient;
 use crate::random::NoRandom;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -45,7 +46,7 @@ pub async fn sign_in(
         BoardSignIn { token: Some(token), code: None } => {
             let caller =
                 app.shared.front.auth.check_token(token.trim()).map_err(IntoResponse::into_response)?;
-            let right = right_of(&caller);
+            let right = right_of(&caller, None);
             (caller, right)
         }
         BoardSignIn { token: None, code: Some(code) } => {
@@ -69,6 +70,12 @@ pub async fn sign_in(
         Some(Extension(ConnectInfo(peer))) if !by_proxy => peer.process_user().await,
         _ => None,
     };
+    // A code that another user of the machine got hold of is of no use.
+    if let Right::Local(user) = &right
+        && process_user != Some(user.uid)
+    {
+        return Err(Denied::Code.into_response());
+    }
     let session = app.shared.sessions.begin(right, process_user, now);
     let session = session.map_err(|e| no_random(&e).into_response())?;
     let written = cookie::set(&addressed.host, &session, addressed.is_tls);
@@ -136,9 +143,10 @@ pub async fn make_code(
         return Err(ApiError::new(ErrorCode::Forbidden, why).hint("give --role viewer or user"));
     }
     let now = app.handle.now();
+    let peer = connection.as_ref().map(|Extension(ConnectInfo(peer))| peer);
     // The code comes first: it keeps the port open.
-    let code = app.shared.sessions.make_code(right_of(&caller), now).map_err(|e| no_random(&e))?;
-    let is_local = connection.is_some_and(|Extension(ConnectInfo(peer))| peer.address.is_none());
+    let code = app.shared.sessions.make_code(right_of(&caller, peer), now).map_err(|e| no_random(&e))?;
+    let is_local = peer.is_some_and(|peer| peer.address.is_none());
     let address = if is_local { Some(own_address(&app).await?) } else { None };
     Ok((StatusCode::CREATED, Json(BoardCode { code, expires_in_ms: CODE_MS, address })))
 }
@@ -158,8 +166,14 @@ async fn own_address(app: &App) -> Result<String, ApiError> {
     }
 }
 
-fn right_of(caller: &Caller) -> Right {
-    caller.token.clone().map_or(Right::Own, Right::Token)
+/// The caller's right, for a session that acts as them.
+fn right_of(caller: &Caller, peer: Option<&Peer>) -> Right {
+    match (&caller.token, peer.and_then(|peer| peer.local.as_ref())) {
+        (Some(token), _) => Right::Token(token.clone()),
+        (None, Some(LocalClient::Known(user))) => Right::Local(user.clone()),
+        // Others of that socket are no callers.
+        (None, _) => Right::Own,
+    }
 }
 
 fn check_enabled(app: &App) -> Result<(), ApiError> {

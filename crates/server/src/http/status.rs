@@ -2,11 +2,11 @@
 
 use super::{App, scaling};
 use crate::api_error::ApiError;
-use crate::auth::Caller;
+use crate::auth::{Caller, Peer};
 use crate::figures::worker_metrics::{METRIC_WORKERS_MAX, write_jobserver_processes, write_token_ends};
 use crate::metrics::{Gauges, write_scaling};
 use crate::view::jobserver_processes;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -15,8 +15,14 @@ use windlass_core::{Engine, WorkerId};
 
 /// Says who answers.
 #[utoipa::path(get, path = "/api/v1/version", tag = "server", responses((status = 200, body = Version)))]
-pub async fn version(State(app): State<App>, Extension(caller): Extension<Caller>) -> Json<Version> {
-    let shown = caller.token.is_some();
+pub async fn version(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    connection: Option<Extension<ConnectInfo<Peer>>>,
+) -> Json<Version> {
+    let is_user_s = connection.is_some_and(|Extension(ConnectInfo(peer))| peer.local.is_some());
+    // The server's own user has the name that the client says.
+    let shown = is_user_s || caller.token.is_some();
     Json(Version {
         name: "windlass".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -17,6 +17,7 @@ pub use port::{PortLimits, PortRefusal, serve_port};
 
 use crate::auth::{Entrance, Peer, WORKER_PATHS};
 use crate::connections::{Crowd, Room, RoomLimits};
+use crate::local_users::{LocalClient, MachineUsers};
 use crate::process_owner::is_own_or_root;
 use crate::refusals::Refusals;
 use axum::Router;
@@ -39,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -78,6 +79,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// After a failure to accept, mostly for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a connection lasts that is only told that its user has too many.
+const REFUSED_LASTS_MAX: Duration = Duration::from_secs(5);
 /// Between two looks whether the first four bytes of a connection are there.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
@@ -267,6 +270,9 @@ pub(crate) struct Served {
     pub room: Arc<Room>,
     /// Connections over unix sockets at a time; those above it wait in the kernel's queue.
     pub local: Arc<Semaphore>,
+    pub local_max: usize,
+    /// The users of the machine who may open the unix socket; `None` where only the server's own user may.
+    pub users: Option<Arc<MachineUsers>>,
     /// TLS handshakes at a time.
     pub handshakes: Arc<Semaphore>,
     pub requests: Handle,
@@ -295,6 +301,8 @@ impl Served {
             },
             room: Room::new(limits),
             local: Arc::new(Semaphore::new(local_max)),
+            local_max,
+            users: None,
             handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
             requests: Handle::current(),
             is_apart: true,
@@ -317,7 +325,7 @@ impl Served {
                 Ok((stream, place)) => {
                     let served = self.clone();
                     connections.spawn(async move {
-                        served.converse(stream, Peer::LOCAL, Way::Here).await;
+                        served.meet_local(stream).await;
                         drop(place);
                     });
                 }
@@ -327,6 +335,33 @@ impl Served {
         // Nobody new finds the server from here on, unless it goes on to listen with a clone.
         drop(file);
         while connections.join_next().await.is_some() {}
+    }
+
+    /// Answers a client of this machine, who is the server's own user or, on a machine's server, the one whose process it
+    /// is.
+    async fn meet_local(self, stream: UnixStream) {
+        let Some(users) = self.users.clone() else {
+            return self.converse(stream, Peer::LOCAL, Way::Here).await;
+        };
+        let process = match users.process_of(&stream) {
+            Ok(process) => process,
+            Err(error) => {
+                self.refusals.tell("a connection", format_args!("it is not known whose it is: {error}"));
+                return;
+            }
+        };
+        let of = |client| Peer { local: Some(client), ..Peer::LOCAL };
+        if let Some(_place) = users.enter(process, self.local_max) {
+            let client = users.user_of(process).await;
+            return self.converse(stream, of(client), Way::Here).await;
+        }
+        let peer = of(LocalClient::TooMany(process.uid));
+        _ = self.refusals.tell(&peer, "this user has too many connections open");
+        // It is answered, so that its client can say why.
+        if let Some(_turn) = users.take_refusal() {
+            let answered = self.converse(stream, peer, Way::Here);
+            _ = tokio::time::timeout(REFUSED_LASTS_MAX, answered).await;
+        }
     }
 
     async fn serve_tcp(mut self, listener: TcpListener, tls: Option<TlsAcceptor>, entrance: Entrance) {
@@ -350,6 +385,7 @@ impl Served {
                         certificate: None,
                         place: Some(place),
                         entrance: Some(entrance),
+                        local: None,
                     };
                     match crowd {
                         Some(Crowd::Machine) => {
@@ -419,9 +455,10 @@ impl Served {
         }
     }
 
-    /// False of other users' processes at the board's port of one user's server.
+    /// False of other users' processes at the board's port of one user's server. On a machine's server each session is for
+    /// processes of its user.
     async fn may_enter(&self, peer: &Peer) -> bool {
-        if !peer.is_for_board() {
+        if !peer.is_for_board() || self.users.is_some() {
             return true;
         }
         let user = tokio::time::timeout(HEAD_TIMEOUT, peer.process_user()).await;

@@ -82,6 +82,8 @@ pub async fn serve_port(
         },
         room: Room::new(RoomLimits::of_port(limits.connections_max, limits.per_machine_max)),
         local: Arc::new(Semaphore::new(0)),
+        local_max: 0,
+        users: None,
         handshakes: Arc::new(Semaphore::new(0)),
         requests: Handle::current(),
         is_apart: false,

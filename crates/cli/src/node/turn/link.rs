@@ -3,7 +3,7 @@
 
 use crate::client::connect::{client_of, connect};
 use crate::client::link::{ServerLink, hung_up};
-use crate::node::paths::Paths;
+use crate::node::own;
 use crate::ui::error::{CliError, Doing as _};
 use crate::ui::message::message;
 use futures_util::StreamExt as _;
@@ -14,7 +14,7 @@ use std::future::pending;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 use tokio::time::Instant;
-use windlass_api::client::{Address, Client, ClientError, turns};
+use windlass_api::client::{Client, ClientError, turns};
 use windlass_api::{Addresses, ErrorCode, HeldTurn, TurnEnd, TurnLine, TurnRequest, TurnState};
 
 /// How long a person at a terminal waits before it is said why.
@@ -51,16 +51,12 @@ pub struct TurnLink {
 }
 
 impl TurnLink {
-    /// A link to the named servers, or to the user's own. Nothing is sent yet: each request costs a command that has
-    /// nothing to wait for.
+    /// A link to the named servers, or to the machine's or the user's own. Nothing is sent yet: each request costs a
+    /// command that has nothing to wait for.
     pub fn new(server: Option<Addresses>) -> Result<TurnLink, CliError> {
         let client = match &server {
             Some(named) => client_of(named)?,
-            None => {
-                let paths = Paths::for_user()?;
-                paths.check()?;
-                client_of(&Address::Unix(paths.socket).into())?
-            }
+            None => client_of(&own::address()?.into())?,
         };
         Ok(TurnLink { link: ServerLink::new(client, server) })
     }

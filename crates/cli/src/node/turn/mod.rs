@@ -13,6 +13,7 @@ mod signals;
 mod worktree;
 
 use crate::client::credentials::{self, CredentialFlags};
+use crate::node::own;
 use crate::ui::error::{CliError, USAGE};
 use crate::ui::message::silence;
 use anyhow::Context as _;
@@ -76,7 +77,8 @@ pub fn run_if_asked() -> Option<i32> {
         Err(_) => return None,
     };
     credentials::set(credentials);
-    let server = match server.as_deref().filter(|named| !named.is_empty()).map(Addresses::parse).transpose() {
+    let named = server.as_deref().filter(|named| !named.is_empty() && !own::is_own_named(named));
+    let server = match named.map(Addresses::parse).transpose() {
         Ok(server) => server,
         Err(bad) => return Some(failed(&CliError::usage(bad.to_string()))),
     };

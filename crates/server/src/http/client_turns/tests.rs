@@ -51,6 +51,7 @@ async fn app_without_workers() -> App {
         queues: BTreeMap::new(),
         scaling: windlass_core::scaling::ScalingSettings::default(),
         key: None,
+        users: None,
     };
     app_for_tests(&handle, options).0
 }

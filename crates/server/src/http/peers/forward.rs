@@ -196,6 +196,7 @@ mod tests {
             queues: std::collections::BTreeMap::new(),
             scaling: windlass_core::scaling::ScalingSettings::default(),
             key: None,
+            users: None,
         };
         standing_by_for_tests(&Handle::without_engine(store), options, Arc::new(client))
     }

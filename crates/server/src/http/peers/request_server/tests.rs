@@ -58,6 +58,7 @@ impl TestOwner {
             queues: BTreeMap::new(),
             scaling: config.scaling.settings(),
             key: Some(key.clone()),
+            users: None,
         };
         let (app, routes) = http::app_for_tests(&handle, options);
         TestOwner { handle, runner: RequestRunner { app, routes, keys: KeysUnderWay::default() } }
