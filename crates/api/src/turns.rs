@@ -173,7 +173,7 @@ pub struct TurnEnd {
 /// A turn that waits or runs. (`Turn` is the place of a step in its queue.)
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClientTurn {
-    /// The turn's number.
+    /// Its number, which no other turn since the server's start has.
     pub turn: u64,
     /// Whether it waits or runs.
     pub state: TurnState,

@@ -29,7 +29,7 @@ const LOOK_UPS_MAX: usize = 16;
 /// A user of this machine whose process is connected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalUser {
-    /// The user's number.
+    /// The user's number in the system.
     pub uid: u32,
     /// The user's name in the machine's user database.
     pub name: String,
@@ -49,7 +49,7 @@ pub enum LocalClient {
 }
 
 impl LocalClient {
-    /// The user's number.
+    /// The user's number in the system.
     pub fn uid(&self) -> u32 {
         match self {
             LocalClient::Known(user) => user.uid,

@@ -77,7 +77,7 @@ enum BuildJobs<'a> {
     Told { tool: &'a str, by: &'a str, count: Option<u32> },
 }
 
-/// How the build that a command is knows it; `None` of a command that is no build, or whose own flags of make are in the
+/// How the build that a command is knows it; `None` of a command that is not a build, or whose own flags of make are in the
 /// environment.
 fn jobs_of<'a>(command: &'a [String], env: &'a BTreeMap<String, String>) -> Option<BuildJobs<'a>> {
     let mut words: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!(left(" -j --jobserver-auth=3,4 -- "), None);
         assert_eq!(left("kw -j4 --jobserver-auth=3,4").as_deref(), Some("kw"));
         assert_eq!(left(" -j4 --jobserver-fds=3,4 -- V=1").as_deref(), Some(" -- V=1"));
-        assert_eq!(left("-j8").as_deref(), Some("-j8"), "it is no jobserver's");
+        assert_eq!(left("-j8").as_deref(), Some("-j8"), "it comes from none");
         assert_eq!(left("k").as_deref(), Some("k"));
     }
 

@@ -217,7 +217,7 @@ pub const API_EDGES: [(&str, &[&str]); 40] = [
     ("why", &["failure", "task", "word"]),
     ("chunk_range", &["space"]),
     ("body", &["chunk_range", "session", "space"]),
-    ("wire", &["session"]),
+    ("wire", &["session", "task"]),
     (
         "submit",
         &[

@@ -327,7 +327,8 @@ fn files_and_functions_are_short() {
             ]
             .iter()
             .any(|head| code.starts_with(head));
-            if is_fn && start.is_none() {
+            // A trait names functions that it does not write.
+            if is_fn && start.is_none() && !code.ends_with(';') {
                 start = Some((number, indent, code.to_owned()));
             }
             if let Some((from, depth, head)) = &start

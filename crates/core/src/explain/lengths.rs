@@ -41,12 +41,12 @@ pub(super) struct Lengths<'a> {
     asked: &'a Engine,
     /// For how many milliseconds the tasks of each profile had run then, shortest first; `None` until it is needed.
     running_ms: Option<BTreeMap<u64, Vec<u64>>>,
-    spread: BTreeMap<u64, Spread>,
+    spread: BTreeMap<u64, SpreadLengths>,
     rests_on_spread: bool,
 }
 
 /// How long the tasks of a profile take.
-struct Spread {
+struct SpreadLengths {
     /// Milliseconds that earlier tasks took, shortest first, each with the share of all tasks that take longer; none of
     /// a profile that is not spread.
     lengths: Vec<(u64, f64)>,
@@ -101,15 +101,15 @@ impl<'a> Lengths<'a> {
 
     /// The lengths of a profile. Once samples of it were forgotten, those that run do not count: they would outnumber
     /// the few ended ones that are known, and all would seem longer than they are.
-    fn spread_of(&mut self, profile: u64) -> Spread {
+    fn spread_of(&mut self, profile: u64) -> SpreadLengths {
         let lengths_ms = spread_only(self.asked.profiles().lengths_ms(profile));
         if lengths_ms.is_empty() || lengths_ms.len() >= SAMPLES_MAX {
-            return Spread { lengths: shares(&lengths_ms, &[]), given: 0 };
+            return SpreadLengths { lengths: shares(&lengths_ms, &[]), given: 0 };
         }
         let asked = self.asked;
         let by_profile = self.running_ms.get_or_insert_with(|| running_ms(asked));
         let running_ms = by_profile.get(&profile).map_or(&[][..], Vec::as_slice);
-        Spread { lengths: shares(&lengths_ms, running_ms), given: 0 }
+        SpreadLengths { lengths: shares(&lengths_ms, running_ms), given: 0 }
     }
 }
 

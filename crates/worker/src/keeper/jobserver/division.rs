@@ -21,7 +21,7 @@ const READY: u32 = 2;
 /// What a task asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// At least 1.
+    /// Its part beside the weights of the others; at least 1.
     pub weight: u32,
     /// Processes that it may run at most; at least 1.
     pub most: u32,
