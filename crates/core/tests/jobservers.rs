@@ -257,6 +257,63 @@ fn a_worker_that_tokens_keep_busy_takes_other_tasks() {
     assert_eq!(placed, 7, "all that is not booked");
 }
 
+/// Jobs of one build each, one after the other.
+fn submit_builds(farm: &mut Farm, count: usize) -> Vec<JobId> {
+    (0..count).map(|_| farm.submit(spec("q", [builds(1)]))).collect()
+}
+
+fn worker_of(farm: &Farm, job: JobId) -> WorkerId {
+    farm.engine.attempt(task(job, 0)).expect("it is placed").worker
+}
+
+/// How many tasks run on each worker.
+fn running(farm: &Farm) -> Vec<usize> {
+    farm.engine.workers().iter().map(|worker| worker.booked.running().len()).collect()
+}
+
+#[test]
+fn builds_spread_over_workers_and_the_next_one_goes_to_the_idle_worker() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(8), cores(8), cores(8)]);
+    let jobs = submit_builds(&mut farm, 6);
+    assert_eq!(running(&farm), [2, 2, 2]);
+    let idle = worker_of(&farm, jobs[1]);
+    for job in jobs {
+        if worker_of(&farm, job) == idle {
+            farm.end(task(job, 0), 0);
+        }
+    }
+    for job in submit_builds(&mut farm, 2) {
+        assert_eq!(worker_of(&farm, job), idle);
+    }
+}
+
+#[test]
+fn a_build_goes_where_its_share_is_largest() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(4), cores(16)]);
+    submit_builds(&mut farm, 3);
+    assert_eq!(running(&farm), [0, 3], "a third of the large worker is more than all of the small one");
+    submit_builds(&mut farm, 2);
+    assert_eq!(running(&farm), [1, 4]);
+    // What other tasks hold is not shared.
+    let mut farm = Farm::with_workers(Settings::default(), [cores(8), cores(8)]);
+    let on = |name: &str, step: StepSpec| StepSpec { targets: [name.to_owned()].into(), ..step };
+    farm.submit(spec("q", [on("w1", step(6, cores(1)))]));
+    farm.submit(spec("q", [on("w2", builds(2))]));
+    submit_builds(&mut farm, 1);
+    assert_eq!(running(&farm), [6, 3], "a third of eight cpus is more than the two that are left");
+}
+
+#[test]
+fn other_tasks_go_where_no_build_uses_the_cpus() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(8), cores(8)]);
+    let on = |name: &str, step: StepSpec| StepSpec { targets: [name.to_owned()].into(), ..step };
+    farm.submit(spec("q", [on("w1", builds(1))]));
+    farm.submit(spec("q", [step(8, cores(1))]));
+    assert_eq!(running(&farm), [1, 8]);
+    farm.submit(spec("q", [step(1, cores(1))]));
+    assert_eq!(running(&farm), [2, 8], "what a build uses is still room");
+}
+
 #[test]
 fn a_dry_run_says_where_it_would_start_and_tells_nobody() {
     let mut farm = farm(8);

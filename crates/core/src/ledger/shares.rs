@@ -14,18 +14,17 @@ use crate::outbox::{CpuShare, Outbox, WorkerCommand};
 /// task. `None` where no such task runs.
 pub(crate) fn shares_on(books: &Books, id: WorkerId) -> Option<(u32, Vec<CpuShare>)> {
     let worker = books.plan.workers.get(id).filter(|worker| !worker.booked.jobservers().is_empty())?;
-    let (mut own_cpu, mut parts, mut shares) = (0, Vec::new(), Vec::new());
+    let (mut parts, mut shares) = (Vec::new(), Vec::new());
     for task in worker.booked.jobservers() {
         let Some(attempt) = books.ledger.attempts.get(task) else { continue };
         let Some(job) = books.ledger.jobs.get(&task.job) else { continue };
-        own_cpu += attempt.held().cpu;
         parts.push(job.queue);
         shares.push(CpuShare { task: *task, attempt: attempt.number, weight: 0 });
     }
     for (share, weight) in shares.iter_mut().zip(books.plan.queues.cpu_weights(&parts)) {
         share.weight = weight;
     }
-    let others_cpu = worker.booked.sum().cpu.saturating_sub(own_cpu);
+    let others_cpu = worker.booked.sum().cpu.saturating_sub(worker.booked.of_jobservers_cpu());
     Some((worker.record.capacity.cpu.saturating_sub(others_cpu), shares))
 }
 
