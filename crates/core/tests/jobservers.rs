@@ -202,19 +202,61 @@ fn end_after_100_s(farm: &mut Farm, job: JobId, token_cpu_ms: Option<u64>) {
 
 #[test]
 fn a_queue_is_charged_for_the_tokens_of_its_tasks() {
-    let charged = |step: StepSpec, token_cpu_ms| {
+    let costs = |step: StepSpec, token_cpu_ms| {
         let mut farm = farm(8);
         let job = farm.submit(spec("q", [step]));
         end_after_100_s(&mut farm, job, token_cpu_ms);
-        let queues = farm.engine.queues();
-        queues.get(queues.id("q").expect("it was used")).charged
+        charged(&farm, "q")
     };
-    // Hundredths of a core times milliseconds.
-    assert_eq!(charged(builds(1), None), 10 * 100_000);
-    assert_eq!(charged(builds(1), Some(0)), 10 * 100_000);
-    assert_eq!(charged(builds(1), Some(300_000)), 310 * 100_000, "three tokens all the time");
-    assert_eq!(charged(builds(1), Some(u64::MAX)), 800 * 100_000, "no more than the worker has");
-    assert_eq!(charged(step(1, Resources::new(10, 0)), Some(300_000)), 10 * 100_000, "it has no jobserver");
+    assert_eq!(costs(builds(1), None), 10 * 100_000);
+    assert_eq!(costs(builds(1), Some(0)), 10 * 100_000);
+    assert_eq!(costs(builds(1), Some(300_000)), 310 * 100_000, "three tokens all the time");
+    assert_eq!(costs(builds(1), Some(u64::MAX)), 800 * 100_000, "no more than the worker has");
+    assert_eq!(costs(step(1, Resources::new(10, 0)), Some(300_000)), 10 * 100_000, "it has no jobserver");
+}
+
+/// Hundredths of a core times milliseconds.
+fn charged(farm: &Farm, queue: &str) -> i128 {
+    let queues = farm.engine.queues();
+    queues.get(queues.id(queue).expect("it was used")).charged
+}
+
+#[test]
+fn a_queue_is_charged_for_its_part_while_its_build_runs() {
+    let mut farm = farm(8);
+    let (red, began) = (farm.submit(spec("red", [builds(1)])), farm.now);
+    assert!(charged(&farm, "red") <= 10 * 1_000, "half of two seconds of its booking");
+    let by = farm.report(task(red, 0));
+    farm.tell(Event::Started { by, at: began });
+    farm.pass(2);
+    assert_eq!(charged(&farm, "red"), 800 * 4_000, "what it ran of all cpus, and as much in advance");
+    farm.submit(spec("blue", [builds(1)]));
+    assert_eq!(charged(&farm, "red"), 800 * 4_000, "what is left of that lasts for twice the time");
+    farm.pass(3);
+    assert_eq!(charged(&farm, "red"), 800 * 4_000);
+    farm.pass(2);
+    assert_eq!(charged(&farm, "red"), 800 * 2_000 + 400 * 10_000, "half of the cpus since then");
+    let by = farm.report(task(red, 0));
+    let (started, finished) = (Some(began), Some(farm.now));
+    let bare = TaskResult::bare(End::Exited(0));
+    let result = TaskResult { started, finished, token_cpu_ms: Some(21_000), ..bare };
+    farm.tell(Event::Finished { by, result });
+    assert_eq!(charged(&farm, "red"), 310 * 7_000, "it was given three tokens all the time");
+}
+
+#[test]
+fn a_build_that_was_lost_costs_its_queue_nothing() {
+    let mut farm = farm(8);
+    let red = farm.submit(spec("red", [builds(1)]));
+    let by = farm.report(task(red, 0));
+    farm.tell(Event::Started { by, at: farm.now });
+    farm.pass(2);
+    farm.submit(spec("blue", [builds(1)]));
+    assert_eq!(charged(&farm, "red"), 800 * 4_000);
+    let same = hello("w1", Resources::new(800, 64 * GIB));
+    farm.join(Hello { incarnation: same.incarnation + 1, new_link: false, ..same });
+    assert_eq!(farm.report(task(red, 0)).attempt, 2);
+    assert!(charged(&farm, "red") <= 10 * 1_000 + 1, "what its next attempt is charged");
 }
 
 #[test]

@@ -51,8 +51,8 @@ fn a_running_build_leaves_no_room_in_the_cpu_that_it_uses() {
     let hints = Hints { jobserver: Some(Jobserver::Auto), ..Hints::default() };
     farm.submit(spec("q", [StepSpec { hints, ..step(7, Resources::new(10, 0)) }]));
     assert_eq!(only(&asked(&farm)).wanted, 1);
-    // Of these seven run in what is not booked, and seven wait. One after the other they take half as many slots.
-    farm.submit(spec("q", [lasting(14, 150)]));
+    // Of these seven run in what is not booked, and seven wait. One after the other they take a quarter as many slots.
+    farm.submit(spec("q", [lasting(14, 75)]));
     assert_eq!((only(&asked(&farm)).tasks, only(&asked(&farm)).wanted), (7, 2));
 }
 

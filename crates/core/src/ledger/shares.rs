@@ -1,12 +1,15 @@
 //! What workers are told of the cpus that their tasks with a jobserver share: how many these are, and in which
-//! proportion they are divided. The keeper gives out tokens by that. Nothing of it is booked or stored.
+//! proportion they are divided. The keeper gives out tokens by that, and queues are charged by it while the tasks run.
+//! Nothing of it is booked or stored.
 //!
 //! Properties:
 //! - After a round each connected worker on which such tasks run was told what holds now, once over each link.
 //! - The cost of a round follows the workers on which such tasks run and of which something changed, never what waits.
 
 use super::Books;
+use super::charge::charge_part;
 use super::commands::send;
+use crate::bounds::CPU_WEIGHT_MAX;
 use crate::ids::WorkerId;
 use crate::outbox::{CpuShare, Outbox, WorkerCommand};
 
@@ -42,6 +45,10 @@ pub(crate) fn tell_shares(books: &mut Books, out: &mut Outbox) {
             continue;
         }
         let (cpu, shares) = due.clone();
+        for share in &shares {
+            let part = u64::from(cpu) * u64::from(share.weight) / u64::from(CPU_WEIGHT_MAX);
+            charge_part(books, share.task, part as u32);
+        }
         books.ledger.shares_told.insert(id, due);
         send(&mut books.plan, id, WorkerCommand::ShareCpus { cpu, shares }, out);
     }

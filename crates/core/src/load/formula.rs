@@ -300,8 +300,8 @@ mod tests {
         LoadTerms::of(cores, booked, report, idle, settings).load_with(task_cpu)
     }
 
-    /// The load of a worker with these cores and `jobservers` tasks with a jobserver beside what others book: with one more
-    /// such task, and with another task of one core.
+    /// The load of a worker with these cores and `jobservers` tasks with a jobserver beside what others book: with one
+    /// more such task, and with another task of one core.
     fn shared(cores: u32, others_cpu: u32, jobservers: u32, report: Option<&LoadReport>) -> (f64, f64) {
         let of_jobservers = 10 * jobservers;
         let booked = CpuBooked { sum: others_cpu + of_jobservers, of_jobservers, jobservers };

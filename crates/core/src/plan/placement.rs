@@ -308,8 +308,8 @@ pub struct PlacementRequest<'a> {
 }
 
 impl PlacementRequest<'_> {
-    /// The load of a worker with one more task of the step. A task with a jobserver books little and uses its share of what
-    /// is left, so by its booking many of them would crowd on one worker.
+    /// The load of a worker with one more task of the step. A task with a jobserver books little and uses its share of
+    /// what is left, so by its booking many of them would crowd on one worker.
     pub(super) fn load_on(&self, summary: &WorkerSummary) -> f64 {
         if self.job.has_jobserver {
             summary.load_with_jobserver()
