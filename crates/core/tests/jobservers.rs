@@ -202,19 +202,61 @@ fn end_after_100_s(farm: &mut Farm, job: JobId, token_cpu_ms: Option<u64>) {
 
 #[test]
 fn a_queue_is_charged_for_the_tokens_of_its_tasks() {
-    let charged = |step: StepSpec, token_cpu_ms| {
+    let costs = |step: StepSpec, token_cpu_ms| {
         let mut farm = farm(8);
         let job = farm.submit(spec("q", [step]));
         end_after_100_s(&mut farm, job, token_cpu_ms);
-        let queues = farm.engine.queues();
-        queues.get(queues.id("q").expect("it was used")).charged
+        charged(&farm, "q")
     };
-    // Hundredths of a core times milliseconds.
-    assert_eq!(charged(builds(1), None), 10 * 100_000);
-    assert_eq!(charged(builds(1), Some(0)), 10 * 100_000);
-    assert_eq!(charged(builds(1), Some(300_000)), 310 * 100_000, "three tokens all the time");
-    assert_eq!(charged(builds(1), Some(u64::MAX)), 800 * 100_000, "no more than the worker has");
-    assert_eq!(charged(step(1, Resources::new(10, 0)), Some(300_000)), 10 * 100_000, "it has no jobserver");
+    assert_eq!(costs(builds(1), None), 10 * 100_000);
+    assert_eq!(costs(builds(1), Some(0)), 10 * 100_000);
+    assert_eq!(costs(builds(1), Some(300_000)), 310 * 100_000, "three tokens all the time");
+    assert_eq!(costs(builds(1), Some(u64::MAX)), 800 * 100_000, "no more than the worker has");
+    assert_eq!(costs(step(1, Resources::new(10, 0)), Some(300_000)), 10 * 100_000, "it has no jobserver");
+}
+
+/// Hundredths of a core times milliseconds.
+fn charged(farm: &Farm, queue: &str) -> i128 {
+    let queues = farm.engine.queues();
+    queues.get(queues.id(queue).expect("it was used")).charged
+}
+
+#[test]
+fn a_queue_is_charged_for_its_part_while_its_build_runs() {
+    let mut farm = farm(8);
+    let (red, began) = (farm.submit(spec("red", [builds(1)])), farm.now);
+    assert!(charged(&farm, "red") <= 10 * 1_000, "half of two seconds of its booking");
+    let by = farm.report(task(red, 0));
+    farm.tell(Event::Started { by, at: began });
+    farm.pass(2);
+    assert_eq!(charged(&farm, "red"), 800 * 4_000, "what it ran of all cpus, and as much in advance");
+    farm.submit(spec("blue", [builds(1)]));
+    assert_eq!(charged(&farm, "red"), 800 * 4_000, "what is left of that lasts for twice the time");
+    farm.pass(3);
+    assert_eq!(charged(&farm, "red"), 800 * 4_000);
+    farm.pass(2);
+    assert_eq!(charged(&farm, "red"), 800 * 2_000 + 400 * 10_000, "half of the cpus since then");
+    let by = farm.report(task(red, 0));
+    let (started, finished) = (Some(began), Some(farm.now));
+    let bare = TaskResult::bare(End::Exited(0));
+    let result = TaskResult { started, finished, token_cpu_ms: Some(21_000), ..bare };
+    farm.tell(Event::Finished { by, result });
+    assert_eq!(charged(&farm, "red"), 310 * 7_000, "it was given three tokens all the time");
+}
+
+#[test]
+fn a_build_that_was_lost_costs_its_queue_nothing() {
+    let mut farm = farm(8);
+    let red = farm.submit(spec("red", [builds(1)]));
+    let by = farm.report(task(red, 0));
+    farm.tell(Event::Started { by, at: farm.now });
+    farm.pass(2);
+    farm.submit(spec("blue", [builds(1)]));
+    assert_eq!(charged(&farm, "red"), 800 * 4_000);
+    let same = hello("w1", Resources::new(800, 64 * GIB));
+    farm.join(Hello { incarnation: same.incarnation + 1, new_link: false, ..same });
+    assert_eq!(farm.report(task(red, 0)).attempt, 2);
+    assert!(charged(&farm, "red") <= 10 * 1_000 + 1, "what its next attempt is charged");
 }
 
 #[test]
@@ -255,6 +297,63 @@ fn a_worker_that_tokens_keep_busy_takes_other_tasks() {
     let other = farm.submit(spec("other", [step(8, cores(1))]));
     let placed = (0..8).filter(|index| farm.is_placed(task(other, *index))).count();
     assert_eq!(placed, 7, "all that is not booked");
+}
+
+/// Jobs of one build each, one after the other.
+fn submit_builds(farm: &mut Farm, count: usize) -> Vec<JobId> {
+    (0..count).map(|_| farm.submit(spec("q", [builds(1)]))).collect()
+}
+
+fn worker_of(farm: &Farm, job: JobId) -> WorkerId {
+    farm.engine.attempt(task(job, 0)).expect("it is placed").worker
+}
+
+/// How many tasks run on each worker.
+fn running(farm: &Farm) -> Vec<usize> {
+    farm.engine.workers().iter().map(|worker| worker.booked.running().len()).collect()
+}
+
+#[test]
+fn builds_spread_over_workers_and_the_next_one_goes_to_the_idle_worker() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(8), cores(8), cores(8)]);
+    let jobs = submit_builds(&mut farm, 6);
+    assert_eq!(running(&farm), [2, 2, 2]);
+    let idle = worker_of(&farm, jobs[1]);
+    for job in jobs {
+        if worker_of(&farm, job) == idle {
+            farm.end(task(job, 0), 0);
+        }
+    }
+    for job in submit_builds(&mut farm, 2) {
+        assert_eq!(worker_of(&farm, job), idle);
+    }
+}
+
+#[test]
+fn a_build_goes_where_its_share_is_largest() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(4), cores(16)]);
+    submit_builds(&mut farm, 3);
+    assert_eq!(running(&farm), [0, 3], "a third of the large worker is more than all of the small one");
+    submit_builds(&mut farm, 2);
+    assert_eq!(running(&farm), [1, 4]);
+    // What other tasks hold is not shared.
+    let mut farm = Farm::with_workers(Settings::default(), [cores(8), cores(8)]);
+    let on = |name: &str, step: StepSpec| StepSpec { targets: [name.to_owned()].into(), ..step };
+    farm.submit(spec("q", [on("w1", step(6, cores(1)))]));
+    farm.submit(spec("q", [on("w2", builds(2))]));
+    submit_builds(&mut farm, 1);
+    assert_eq!(running(&farm), [6, 3], "a third of eight cpus is more than the two that are left");
+}
+
+#[test]
+fn other_tasks_go_where_no_build_uses_the_cpus() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(8), cores(8)]);
+    let on = |name: &str, step: StepSpec| StepSpec { targets: [name.to_owned()].into(), ..step };
+    farm.submit(spec("q", [on("w1", builds(1))]));
+    farm.submit(spec("q", [step(8, cores(1))]));
+    assert_eq!(running(&farm), [1, 8]);
+    farm.submit(spec("q", [step(1, cores(1))]));
+    assert_eq!(running(&farm), [2, 8], "what a build uses is still room");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::kit::{Farm, GIB, REQUEST, cores, hello, set_limit, set_queue, spec, step, task};
 use std::collections::BTreeSet;
 use windlass_core::engine::{Event, Hello, Reply, Settings, Submit};
-use windlass_core::job::{JobSpec, StepSpec};
+use windlass_core::job::{Hints, JobSpec, Jobserver, StepSpec};
 use windlass_core::licences::Limit;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::queues::QueueRecord;
@@ -43,6 +43,17 @@ fn tagged(name: &str, class: &str, of_cores: u32) -> Hello {
 /// Tasks of one core that take this many seconds, as their time limit says.
 fn lasting(tasks: u32, seconds: u64) -> StepSpec {
     StepSpec { time_limit_ms: Some(seconds * 1_000), ..step(tasks, cores(1)) }
+}
+
+#[test]
+fn a_running_build_leaves_no_room_in_the_cpu_that_it_uses() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(8)]);
+    let hints = Hints { jobserver: Some(Jobserver::Auto), ..Hints::default() };
+    farm.submit(spec("q", [StepSpec { hints, ..step(7, Resources::new(10, 0)) }]));
+    assert_eq!(only(&asked(&farm)).wanted, 1);
+    // Of these seven run in what is not booked, and seven wait. One after the other they take a quarter as many slots.
+    farm.submit(spec("q", [lasting(14, 75)]));
+    assert_eq!((only(&asked(&farm)).tasks, only(&asked(&farm)).wanted), (7, 2));
 }
 
 #[test]

@@ -257,6 +257,8 @@ fn core_speed_is_relative() {
     let light = modern.and(|c| c.job.prediction = predicts(|p| p.cpu_ms = Some(60_000.0)));
     assert_eq!(light.points("ResourceFitRule"), 0.0);
     assert_eq!(modern.and(|c| c.farm.core_score = Some(0.0)).points("ResourceFitRule"), 0.0);
+    let build = modern.and(|c| c.job.has_jobserver = true);
+    assert_eq!(build.points("ResourceFitRule"), 0.0, "it goes where its share is largest");
 }
 
 /// A worker of 16 cores and 16000 MiB of which others use `percent` percent of the cores.
@@ -394,6 +396,7 @@ fn disk() {
     assert_eq!(points(500, |c| c.worker.disk_mb_s = Some(100.0)), 12.0);
     assert_eq!(points(500, |c| c.worker.disk_mb_s = None), 0.0);
     assert_eq!(points(500, |c| c.job.prediction = None), 0.0);
+    assert_eq!(points(500, |c| c.job.has_jobserver = true), 0.0, "it goes where its share is largest");
     assert!(points(50, |c| c.day(Metric::DiskBytes, (10 * MIB) as f64)) > 0.0);
     assert_eq!(points(50, |_| ()), 0.0);
 }
@@ -470,6 +473,8 @@ fn packing_cost() {
     // The emptier worker costs less; with saturation the fuller one does.
     let fuller = half_gpu.and(|c| c.worker.booked.cpu = 200);
     assert!(fuller.points("PackingRule") < half_gpu.points("PackingRule"));
+    let build = half_gpu.and(|c| c.job.has_jobserver = true);
+    assert_eq!(build.points("PackingRule"), 0.0, "it goes where its share is largest");
 }
 
 #[test]

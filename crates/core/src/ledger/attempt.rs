@@ -97,8 +97,11 @@ pub(crate) struct Charged {
     pub(crate) share: u32,
     /// Milliseconds.
     pub(crate) ms: u64,
-    /// The earlier engine charged everything before this time.
+    /// The earlier engine charged everything before this time, or it had another share until then.
     pub(crate) from: Time,
+    /// What it ran before that under this engine, with other shares, and what that cost.
+    pub(crate) earlier_ms: u64,
+    pub(crate) earlier_cost: u64,
     /// Its booking was charged here, or by the engine whose turns this one took up.
     pub(crate) counted: bool,
 }

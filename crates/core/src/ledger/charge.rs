@@ -1,5 +1,7 @@
 //! What bookings cost their queues. With `charge = task` a booking costs 1. With `charge = time` it costs its dominant
-//! share, in cores of its worker, times its run time: estimated first, raised while it runs, exact at the end.
+//! share, in cores of its worker, times its run time: estimated first, raised while it runs, exact at the end. A task
+//! with a jobserver books the least: while it runs it is charged for its part of what such tasks share, and at the end
+//! for what it was given.
 
 use super::{Attempt, Books, Charged, Ledger};
 use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
@@ -119,8 +121,10 @@ impl Ledger {
             Charge::Time => {
                 let charged_ns = ran.map_or(0, |ran| ran.end.since(attempt.charged.since(ran.start)));
                 let by = correction(&attempt.charged, charged_ns / NS_PER_MS);
+                let earlier = if ran.is_some() { 0 } else { attempt.charged.earlier_cost as i64 };
                 let mean_ms = queues.mean_ms(queue);
-                queues.correct(queue, by, mean_ms.map(|ms| cost(attempt.charged.share, ms as u64 / ADVANCE)));
+                let next = mean_ms.map(|ms| cost(attempt.charged.share, ms as u64 / ADVANCE));
+                queues.correct(queue, by - earlier, next);
             }
         }
     }
@@ -129,7 +133,7 @@ impl Ledger {
     pub(crate) fn refund(&self, queue: QueueId, attempt: &Attempt, queues: &mut Queues) {
         let by = match self.charge {
             Charge::Task => i64::from(attempt.charged.counted),
-            Charge::Time => cost(attempt.charged.share, attempt.charged.ms) as i64,
+            Charge::Time => total(&attempt.charged),
         };
         queues.correct(queue, -by, None);
     }
@@ -173,6 +177,11 @@ impl Ledger {
     }
 }
 
+/// All that an attempt was charged.
+fn total(charged: &Charged) -> i64 {
+    charged.earlier_cost as i64 + cost(charged.share, charged.ms) as i64
+}
+
 /// What a booking is charged at first.
 pub(super) fn estimate(
     books: &Books,
@@ -188,7 +197,7 @@ pub(super) fn estimate(
         known.or_else(|| books.profiles.prediction(profile)?.wall_ms).or(books.plan.queues.mean_ms(queue));
     let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
     let share = share_of(&books.plan, worker, request, headroom_bytes);
-    Charged { share, ms, from: Time::default(), counted: true }
+    Charged { share, ms, counted: true, ..Charged::default() }
 }
 
 /// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. See
@@ -200,7 +209,7 @@ pub(super) fn adopted_charge(
     headroom_bytes: u64,
 ) -> Charged {
     let share = share_of(plan, worker, request, headroom_bytes);
-    Charged { share, ms: 0, from: plan.now(), counted: false }
+    Charged { share, from: plan.now(), ..Charged::default() }
 }
 
 /// The dominant share of a worker that a booking holds, in hundredths of the worker's cores.
@@ -225,8 +234,47 @@ pub(super) fn charge_more(books: &mut Books, task: TaskId, queue: QueueId, cpu: 
     }
 }
 
-/// An attempt that ran had tokens of its jobserver: its queue is charged as if it had held their cpus as well. They may
-/// have been many at first and few later, so the mean counts.
+/// A task with a jobserver has a part of `cpu` hundredths of a core from now on. Its queue is charged for that as it
+/// runs on, because it books less.
+pub(super) fn charge_part(books: &mut Books, task: TaskId, cpu: u32) {
+    let is_by_time = books.ledger.charge == Charge::Time;
+    let Some(attempt) = books.ledger.attempts.get(&task).filter(|_| is_by_time) else { return };
+    let mut request = attempt.request.clone();
+    request.cpu = request.cpu.max(cpu);
+    let share = share_of(&books.plan, attempt.worker, &request, attempt.headroom_bytes);
+    change_share(&mut books.ledger, task, share, books.plan.now(), &mut books.plan.queues);
+}
+
+/// An attempt has another share of its worker from now on. It was charged in advance by the share that it had: what is
+/// left of that lasts for another time now.
+fn change_share(ledger: &mut Ledger, task: TaskId, share: u32, now: Time, queues: &mut Queues) {
+    let attempt = ledger.attempts.get(&task).filter(|attempt| attempt.charged.share != share);
+    let Some(attempt) = attempt else { return };
+    let (before, due) = (attempt.charged, ledger.due(attempt));
+    let mut after = Charged { share, ..before };
+    let mut left = cost(before.share, before.ms);
+    if let Some(started) = attempt.started {
+        let since = before.since(started);
+        let ran_ms = now.since(since) / NS_PER_MS;
+        let spent = if ran_ms > 0 { cost(before.share, ran_ms) } else { 0 };
+        after.from = since.after(ran_ms * NS_PER_MS);
+        after.earlier_ms += ran_ms;
+        after.earlier_cost += spent;
+        left = left.saturating_sub(spent);
+    }
+    after.ms = left / u64::from(share.max(1));
+    if let Some(due) = due {
+        ledger.accruals.remove(&(due, task));
+    }
+    ledger.change_charge(task, queues, |attempt| attempt.charged = after);
+    ledger.watch_charge(task);
+    if let Some(job) = ledger.jobs.get(&task.job) {
+        queues.correct(job.queue, total(&after) - total(&before), None);
+    }
+}
+
+/// An attempt that ran had tokens of its jobserver: its queue is charged as if it had held their cpus as well, and for
+/// no more than that. They may have been many at first and few later, so the mean counts.
 pub(super) fn charge_tokens(
     books: &mut Books,
     task: TaskId,
@@ -246,11 +294,11 @@ pub(super) fn charge_tokens(
     let tokens_cpu = token_cpu_ms.saturating_mul(100).div_ceil(ran_ms);
     let mut request = attempt.request.clone();
     request.cpu = request.cpu.saturating_add(u32::try_from(tokens_cpu).unwrap_or(u32::MAX));
-    let before = attempt.charged.share;
-    let share = share_of(&books.plan, attempt.worker, &request, attempt.headroom_bytes).max(before);
+    let share = share_of(&books.plan, attempt.worker, &request, attempt.headroom_bytes);
     // An earlier engine charged the queue for what it ran before that.
     let ms = ran.end.since(attempt.charged.since(ran.start)) / NS_PER_MS;
-    books.plan.queues.correct(queue, cost(share, ms) as i64 - cost(before, ms) as i64, None);
+    let charged = total(&Charged { ms, ..attempt.charged });
+    books.plan.queues.correct(queue, cost(share, attempt.charged.earlier_ms + ms) as i64 - charged, None);
 }
 
 /// What to charge more, or less, if the booking costs `ms` in all.

@@ -149,6 +149,7 @@ fn check_cancels(job: &Job, attempts: &BTreeSet<u32>) -> Result<(), String> {
 struct OnWorker {
     running: BTreeSet<TaskId>,
     jobservers: BTreeSet<TaskId>,
+    of_jobservers_cpu: u32,
     backlog: BTreeSet<TaskId>,
     held: Resources,
     headroom: u64,
@@ -177,6 +178,7 @@ fn check_workers(books: &Books) -> Result<(), String> {
         let spec = books.ledger.spec_of(books.ledger.key_of(*task));
         if spec.is_some_and(|spec| spec.hints.jobserver.is_some()) {
             on.jobservers.insert(*task);
+            on.of_jobservers_cpu += attempt.held().cpu;
         }
         if attempt.lent == Lent::Reclaiming {
             on.reclaiming += attempt.request.cpu;
@@ -216,7 +218,9 @@ fn check_booked(worker: &Worker, on: &OnWorker) -> Result<(), String> {
     {
         return Err("holds other tasks than are booked on it".to_owned());
     }
-    if on.jobservers != *worker.booked.jobservers() {
+    if on.jobservers != *worker.booked.jobservers()
+        || on.of_jobservers_cpu != worker.booked.of_jobservers_cpu()
+    {
         return Err(format!("counts {:?} as tasks with a jobserver", worker.booked.jobservers()));
     }
     if on.headroom != worker.booked.headroom_bytes() {

@@ -150,7 +150,8 @@ fn start_queued(books: &mut Books, id: WorkerId, place: usize) {
 
 /// A task of a step holds something of its worker from now on. If it has a jobserver, its worker counts it with those.
 pub(super) fn note_jobserver(books: &mut Books, id: WorkerId, key: StepKey, task: TaskId) {
-    if books.ledger.spec_of(key).is_some_and(|spec| spec.hints.jobserver.is_some()) {
-        books.plan.workers.update(id, |worker| worker.booked.note_jobserver(task));
-    }
+    let has_jobserver = books.ledger.spec_of(key).is_some_and(|spec| spec.hints.jobserver.is_some());
+    let Some(attempt) = books.ledger.attempts.get(&task).filter(|_| has_jobserver) else { return };
+    let cpu = attempt.held().cpu;
+    books.plan.workers.update(id, |worker| worker.booked.note_jobserver(task, cpu));
 }

@@ -44,8 +44,8 @@ pub(super) fn learn_all(
         }
     }
     books.ledger.settle_charge(task, attempt, ran.as_ref(), &mut books.plan.queues);
-    if let Some((token_cpu_ms, ran)) = result.token_cpu_ms.zip(ran) {
-        charge_tokens(books, task, attempt, token_cpu_ms, &ran);
+    if let Some(ran) = ran {
+        charge_tokens(books, task, attempt, result.token_cpu_ms.unwrap_or(0), &ran);
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn lend(books: &mut Books, task: TaskId, out: &mut Outbox) {
     let headroom_bytes = std::mem::take(&mut attempt.headroom_bytes);
     let (worker, attempt) = (attempt.worker, attempt.number);
     books.plan.workers.update(worker, |w| {
-        w.booked.lend(request.cpu, headroom_bytes);
+        w.booked.lend(task, request.cpu, headroom_bytes);
     });
     send(&mut books.plan, worker, WorkerCommand::Lend { task, attempt }, out);
     promote(books, worker);
@@ -61,7 +61,7 @@ pub(crate) fn reclaim(books: &mut Books, request: RequestId, task: TaskId, out: 
     match set_lent(books, task, Lent::Reclaiming) {
         Lent::Reclaiming => return,
         // From now on nothing new is booked on these cpus; the worker says when they are free.
-        Lent::Yes => _ = books.plan.workers.update(worker, |w| w.booked.reclaim(cpu)),
+        Lent::Yes => _ = books.plan.workers.update(worker, |w| w.booked.reclaim(task, cpu)),
         Lent::No => {}
     }
     send(&mut books.plan, worker, WorkerCommand::Reclaim { task, attempt }, out);

@@ -1,12 +1,15 @@
 //! What workers are told of the cpus that their tasks with a jobserver share: how many these are, and in which
-//! proportion they are divided. The keeper gives out tokens by that. Nothing of it is booked or stored.
+//! proportion they are divided. The keeper gives out tokens by that, and queues are charged by it while the tasks run.
+//! Nothing of it is booked or stored.
 //!
 //! Properties:
 //! - After a round each connected worker on which such tasks run was told what holds now, once over each link.
 //! - The cost of a round follows the workers on which such tasks run and of which something changed, never what waits.
 
 use super::Books;
+use super::charge::charge_part;
 use super::commands::send;
+use crate::bounds::CPU_WEIGHT_MAX;
 use crate::ids::WorkerId;
 use crate::outbox::{CpuShare, Outbox, WorkerCommand};
 
@@ -14,18 +17,17 @@ use crate::outbox::{CpuShare, Outbox, WorkerCommand};
 /// task. `None` where no such task runs.
 pub(crate) fn shares_on(books: &Books, id: WorkerId) -> Option<(u32, Vec<CpuShare>)> {
     let worker = books.plan.workers.get(id).filter(|worker| !worker.booked.jobservers().is_empty())?;
-    let (mut own_cpu, mut parts, mut shares) = (0, Vec::new(), Vec::new());
+    let (mut parts, mut shares) = (Vec::new(), Vec::new());
     for task in worker.booked.jobservers() {
         let Some(attempt) = books.ledger.attempts.get(task) else { continue };
         let Some(job) = books.ledger.jobs.get(&task.job) else { continue };
-        own_cpu += attempt.held().cpu;
         parts.push(job.queue);
         shares.push(CpuShare { task: *task, attempt: attempt.number, weight: 0 });
     }
     for (share, weight) in shares.iter_mut().zip(books.plan.queues.cpu_weights(&parts)) {
         share.weight = weight;
     }
-    let others_cpu = worker.booked.sum().cpu.saturating_sub(own_cpu);
+    let others_cpu = worker.booked.sum().cpu.saturating_sub(worker.booked.of_jobservers_cpu());
     Some((worker.record.capacity.cpu.saturating_sub(others_cpu), shares))
 }
 
@@ -43,6 +45,10 @@ pub(crate) fn tell_shares(books: &mut Books, out: &mut Outbox) {
             continue;
         }
         let (cpu, shares) = due.clone();
+        for share in &shares {
+            let part = u64::from(cpu) * u64::from(share.weight) / u64::from(CPU_WEIGHT_MAX);
+            charge_part(books, share.task, part as u32);
+        }
         books.ledger.shares_told.insert(id, due);
         send(&mut books.plan, id, WorkerCommand::ShareCpus { cpu, shares }, out);
     }

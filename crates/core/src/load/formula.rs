@@ -112,21 +112,28 @@ impl LoadSettings {
 /// The load is how many hundredths of a core are booked with that task for each that there is, made larger by pressure:
 /// `(booked + task) / (cores - foreign) * product(1 + weight * pressure)`. Finite, not negative; lower is better. The task
 /// itself is in it: an idle worker under full pressure would otherwise have load 0 and win.
+///
+/// Tasks with a jobserver use more than they book: all that is not booked beside them, and up to one process more for
+/// each of them. So as much counts as booked.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LoadTerms {
-    booked_cpu: u32,
+    /// With what tasks with a jobserver use beyond their bookings.
+    booked_cpu: f64,
+    /// Tasks with a jobserver, and the hundredths of a core that nothing else holds or uses.
+    jobservers: f64,
+    shared_cpu: f64,
     /// Hundredths of a core that nothing else uses; `None` without any core.
     left_cpu: Option<f64>,
     factor: f64,
 }
 
 impl LoadTerms {
-    /// `cores` and `booked_cpu` are in hundredths of a core. A worker is `idle` while the farm runs nothing there. Cpu
+    /// `cores` are hundredths of a core. A worker is `idle` while the farm runs nothing there. Cpu
     /// pressure counts only then, because otherwise the farm's own tasks make most of it. A number that is unknown adds
     /// nothing; a stale report is `None`.
     pub fn of(
         cores: u32,
-        booked_cpu: u32,
+        booked: CpuBooked,
         report: Option<&LoadReport>,
         idle: bool,
         settings: &LoadSettings,
@@ -136,14 +143,41 @@ impl LoadTerms {
         let foreign_cpu = foreign.map_or(0.0, |cores| cores.max(0.0) * 100.0);
         let left_cpu = (cores > 0).then(|| (f64::from(cores) - foreign_cpu).max(CORES_LEFT_MIN));
         let factor = report.map_or(1.0, |report| pressure_factor(report, idle, settings));
-        LoadTerms { booked_cpu, left_cpu, factor }
+        let others_cpu = f64::from(booked.sum.saturating_sub(booked.of_jobservers));
+        let jobservers = f64::from(booked.jobservers);
+        let booked_cpu = match booked.jobservers {
+            0 => f64::from(booked.sum),
+            _ => f64::from(cores.max(booked.sum)) + 100.0 * jobservers,
+        };
+        let shared_cpu = (f64::from(cores) - others_cpu - foreign_cpu).max(CORES_LEFT_MIN);
+        LoadTerms { booked_cpu, jobservers, shared_cpu, left_cpu, factor }
     }
 
     /// The load after one more task. `task_cpu` is in hundredths of a core.
     pub fn load_with(&self, task_cpu: u32) -> f64 {
         let Some(left_cpu) = self.left_cpu else { return LOAD_NO_CORES };
-        (f64::from(self.booked_cpu) + f64::from(task_cpu)) / left_cpu * self.factor
+        (self.booked_cpu + f64::from(task_cpu)) / left_cpu * self.factor
     }
+
+    /// The load after one more task with a jobserver: one divided by the cpus that would be its share, times the same
+    /// factor. So of alike workers an idle one has the least load, and then the one with the fewest such tasks.
+    pub fn load_with_jobserver(&self) -> f64 {
+        if self.left_cpu.is_none() {
+            return LOAD_NO_CORES;
+        }
+        (self.jobservers + 1.0) * 100.0 / self.shared_cpu * self.factor
+    }
+}
+
+/// What is booked of a worker's cpus, in hundredths of a core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuBooked {
+    /// By all tasks and places.
+    pub sum: u32,
+    /// Of that, by tasks with a jobserver.
+    pub of_jobservers: u32,
+    /// The number of these tasks.
+    pub jobservers: u32,
 }
 
 /// `product(1 + weight * pressure)` over the resources whose pressure is known and counts.
@@ -262,7 +296,17 @@ mod tests {
         idle: bool,
         settings: &LoadSettings,
     ) -> f64 {
-        LoadTerms::of(cores, booked_cpu, report, idle, settings).load_with(task_cpu)
+        let booked = CpuBooked { sum: booked_cpu, ..CpuBooked::default() };
+        LoadTerms::of(cores, booked, report, idle, settings).load_with(task_cpu)
+    }
+
+    /// The load of a worker with these cores and `jobservers` tasks with a jobserver beside what others book: with one
+    /// more such task, and with another task of one core.
+    fn shared(cores: u32, others_cpu: u32, jobservers: u32, report: Option<&LoadReport>) -> (f64, f64) {
+        let of_jobservers = 10 * jobservers;
+        let booked = CpuBooked { sum: others_cpu + of_jobservers, of_jobservers, jobservers };
+        let terms = LoadTerms::of(cores, booked, report, false, &ON);
+        (terms.load_with_jobserver(), terms.load_with(100))
     }
 
     fn stall(avg10: f64) -> Option<Pressure> {
@@ -404,6 +448,24 @@ mod tests {
         assert_eq!(of_eight(1, &foreign(4.0)), 2.0 / 4.0);
         assert_eq!(of_eight(1, &foreign(8.0)), 2.0 / 0.05, "a twentieth of a core is left");
         assert_eq!(of_eight(1, &foreign(1e6)), 2.0 / 0.05);
+    }
+
+    #[test]
+    fn a_task_with_a_jobserver_counts_for_what_it_would_use() {
+        let with_jobserver = |cores, others, jobservers| shared(cores, others, jobservers, None).0;
+        assert_eq!(with_jobserver(800, 0, 0), 1.0 / 8.0);
+        assert_eq!(with_jobserver(800, 0, 1), 1.0 / 4.0, "half of the worker");
+        assert_eq!(with_jobserver(800, 600, 0), 1.0 / 2.0, "what others hold is not shared");
+        assert_eq!(with_jobserver(1_600, 0, 1), with_jobserver(800, 0, 0));
+        let foreign = LoadReport { cpu_foreign: Some(4.0), ..LoadReport::default() };
+        assert_eq!(shared(800, 0, 0, Some(&foreign)).0, 1.0 / 4.0);
+        assert_eq!(with_jobserver(0, 0, 0), LOAD_NO_CORES);
+        assert!(with_jobserver(800, 800, 3).is_finite());
+        let other = |others, jobservers| shared(800, others, jobservers, None).1;
+        assert_eq!(other(0, 0), 1.0 / 8.0);
+        assert!(other(700, 0) < other(0, 1), "idle cpus come before those that builds use");
+        assert!(other(0, 1) < other(0, 2) && other(0, 2) < other(0, 9));
+        assert_eq!(other(0, 1), other(300, 1), "they have what others leave");
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Decision {
         seen.extend(judged.filter_map(|id| {
             let listed = farm.workers.listed(id)?;
             let context = *listed.summary().context();
-            let load = listed.summary().load_with(request.class.request.cpu);
+            let load = request.load_on(listed.summary());
             let pair = farm.pair(request, listed.worker(), &context, load);
             let Pair { missing, step_cpu, warmth, load, .. } = pair;
             Some(Seen { worker: id, context, missing, step_cpu, warmth, load })

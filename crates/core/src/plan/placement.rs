@@ -307,6 +307,18 @@ pub struct PlacementRequest<'a> {
     pub prefers: &'a BTreeSet<String>,
 }
 
+impl PlacementRequest<'_> {
+    /// The load of a worker with one more task of the step. A task with a jobserver books little and uses its share of
+    /// what is left, so by its booking many of them would crowd on one worker.
+    pub(super) fn load_on(&self, summary: &WorkerSummary) -> f64 {
+        if self.job.has_jobserver {
+            summary.load_with_jobserver()
+        } else {
+            summary.load_with(self.class.request.cpu)
+        }
+    }
+}
+
 /// A worker reserved for a class.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reservation {
@@ -407,7 +419,7 @@ impl MatchContext<'_> {
         if request.avoids == Some(worker.record.id) && self.has_other(request.class, worker.record.id) {
             return Err(Ineligible::Vetoed { rule: "retry", reason: "the task failed there the last time" });
         }
-        let (load, context) = (summary.load_with(request.class.request.cpu), summary.context());
+        let (load, context) = (request.load_on(summary), summary.context());
         let policy = self.policy_for(request);
         let verdict = if summary.only_lends() {
             let mut context = *context;
@@ -546,6 +558,8 @@ pub(super) fn rank(
     let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
         // The policy has ranked them by memory already; then the name decides.
         _ if worker.flags.class.most_memory_first => 0.0,
+        // Its share is least on the fullest worker.
+        _ if request.job.has_jobserver => load,
         (true, _) => worker.memory_room() as f64,
         (false, true) => f64::from(worker.free().cpu),
         (false, false) => load,

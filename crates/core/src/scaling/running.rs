@@ -18,6 +18,9 @@ const RUNNING_LOOKED_MAX: usize = 10_000;
 /// worker, as if they could be divided.
 const SHAPES_MAX: usize = 32;
 
+/// Hundredths of a core that a running task with a jobserver counts for at least.
+const JOBSERVER_CPU_MIN: u32 = 100;
+
 /// What the workers of one class run.
 #[derive(Default)]
 pub(super) struct RunningWork {
@@ -110,7 +113,8 @@ impl RunningWork {
     }
 }
 
-/// What a task holds, and what part of the target it goes on for: 1 if it takes longer, or for an unknown time.
+/// What a task holds, and what part of the target it goes on for: 1 if it takes longer, or for an unknown time. A task
+/// with a jobserver counts with one cpu at least: it books less than its one process uses.
 fn task_left(engine: &Engine, task: TaskId, target_ms: f64) -> Option<(Resources, f64)> {
     let (attempt, running) = (engine.attempt(task)?, engine.running(task)?);
     // What rides with another task holds nothing by itself.
@@ -119,7 +123,12 @@ fn task_left(engine: &Engine, task: TaskId, target_ms: f64) -> Option<(Resources
     }
     let left = ends_at(engine, task).map(|end| end.since(engine.planner().now()) / NS_PER_MS);
     let part = left.map_or(1.0, |ms| (ms as f64 / target_ms).min(1.0));
-    Some((with_limits(&attempt.held(), running.limits, engine.licences()), part))
+    let mut held = attempt.held();
+    let worker = engine.workers().get(attempt.worker);
+    if let Some(worker) = worker.filter(|worker| worker.booked.jobservers().contains(&task) && held.cpu > 0) {
+        held.cpu = held.cpu.max(worker.record.capacity.cpu.min(JOBSERVER_CPU_MIN));
+    }
+    Some((with_limits(&held, running.limits, engine.licences()), part))
 }
 
 /// A request, and one of each limit of which a worker may hold only some: so these are amounts like others.

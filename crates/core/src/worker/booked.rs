@@ -23,6 +23,8 @@ pub struct Booked {
     steps: BTreeMap<StepKey, u32>,
     /// Of those that run, the tasks with a jobserver.
     jobservers: BTreeSet<TaskId>,
+    /// Hundredths of a core that these hold together.
+    of_jobservers_cpu: u32,
 }
 
 impl Booked {
@@ -82,6 +84,11 @@ impl Booked {
         &self.jobservers
     }
 
+    /// What tasks with a jobserver hold together, in hundredths of a core.
+    pub fn of_jobservers_cpu(&self) -> u32 {
+        self.of_jobservers_cpu
+    }
+
     /// Changes when other cpus, or other tasks, are shared by tasks with a jobserver; `None` without such a task.
     pub fn shared(&self) -> Option<(u32, usize)> {
         (!self.jobservers.is_empty()).then_some((self.sum.cpu, self.jobservers.len()))
@@ -112,9 +119,11 @@ impl Booked {
         *self.steps.entry(step).or_default() += cpu;
     }
 
-    /// A task that runs here has a jobserver.
-    pub fn note_jobserver(&mut self, task: TaskId) {
-        self.jobservers.insert(task);
+    /// A task that runs here has a jobserver, and holds `cpu` hundredths of a core.
+    pub fn note_jobserver(&mut self, task: TaskId, cpu: u32) {
+        if self.jobservers.insert(task) {
+            self.of_jobservers_cpu += cpu;
+        }
     }
 
     /// A task of the step, which runs here, gets `cpu` more, in hundredths of a core.
@@ -126,7 +135,9 @@ impl Booked {
     /// A task gives back what [`Booked::hold`] gave it.
     pub fn let_go(&mut self, task: TaskId, step: StepKey, held: &Resources, headroom_bytes: u64, cpu: u32) {
         self.running.remove(&task);
-        self.jobservers.remove(&task);
+        if self.jobservers.remove(&task) {
+            self.of_jobservers_cpu = self.of_jobservers_cpu.saturating_sub(held.cpu);
+        }
         self.sum.sub(held);
         self.headroom_bytes = self.headroom_bytes.saturating_sub(headroom_bytes);
         if let Some(sum) = self.steps.get_mut(&step) {
@@ -139,14 +150,20 @@ impl Booked {
     }
 
     /// A task lends its cpus, and gives up its headroom.
-    pub fn lend(&mut self, cpu: u32, headroom_bytes: u64) {
+    pub fn lend(&mut self, task: TaskId, cpu: u32, headroom_bytes: u64) {
         self.sum.cpu = self.sum.cpu.saturating_sub(cpu);
+        if self.jobservers.contains(&task) {
+            self.of_jobservers_cpu = self.of_jobservers_cpu.saturating_sub(cpu);
+        }
         self.headroom_bytes = self.headroom_bytes.saturating_sub(headroom_bytes);
     }
 
     /// A task asks its cpus back. Nothing new is booked on them from now on.
-    pub fn reclaim(&mut self, cpu: u32) {
+    pub fn reclaim(&mut self, task: TaskId, cpu: u32) {
         self.sum.cpu += cpu;
+        if self.jobservers.contains(&task) {
+            self.of_jobservers_cpu += cpu;
+        }
     }
 
     /// The number of tasks that lend grows by `more` and falls by `fewer`.

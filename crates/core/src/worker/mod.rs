@@ -21,7 +21,7 @@ pub use reported::{REST_NS, Reported, ReportedMemory};
 pub use warmth::{DISPLACED_AFTER, Warmth};
 
 use crate::bounds;
-use crate::load::formula::{LoadSettings, LoadTerms};
+use crate::load::formula::{CpuBooked, LoadSettings, LoadTerms};
 use crate::resources::Resources;
 use crate::tags::{Attributes, FOR_QUEUE};
 use crate::time::Time;
@@ -192,13 +192,12 @@ impl Worker {
     /// The terms of its load that a new task does not change.
     pub fn load_terms(&self, settings: &LoadSettings) -> LoadTerms {
         let is_rested = self.booked.is_idle() && self.reported.is_rested();
-        LoadTerms::of(
-            self.record.capacity.cpu,
-            self.booked.sum().cpu,
-            self.reported.load(),
-            is_rested,
-            settings,
-        )
+        let booked = CpuBooked {
+            sum: self.booked.sum().cpu,
+            of_jobservers: self.booked.of_jobservers_cpu(),
+            jobservers: self.booked.jobservers().len() as u32,
+        };
+        LoadTerms::of(self.record.capacity.cpu, booked, self.reported.load(), is_rested, settings)
     }
 
     /// What is not booked.

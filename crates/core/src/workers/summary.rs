@@ -97,6 +97,11 @@ impl WorkerSummary {
         self.load.load_with(task_cpu)
     }
 
+    /// How loaded the worker is with one more task that has a jobserver; see [`LoadTerms::load_with_jobserver`].
+    pub fn load_with_jobserver(&self) -> f64 {
+        self.load.load_with_jobserver()
+    }
+
     /// True if the worker takes work and has room for a task of the class. Amounts of named resources are not compared.
     pub fn has_room(&self, class: &Class) -> bool {
         let WorkerSummary { takes_work, only_lends, room, context, .. } = self;

@@ -118,6 +118,10 @@ impl ScoreRule for DiskAffinity {
         if bytes < mean {
             return Contribution::none("it reads and writes little");
         }
+        // Its booking fills no worker, so all of them would crowd on the fastest disk.
+        if pair.job.has_jobserver {
+            return Contribution::none("it goes where its share of the cpus is largest");
+        }
         Contribution::points(
             weights::DISK * share(speed, weights::DISK_MB_S),
             "the speed of the worker's disks",

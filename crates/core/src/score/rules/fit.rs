@@ -53,8 +53,12 @@ fn overshoot(pair: &Pair) -> f64 {
 }
 
 /// From 0 to 100. Measured by the farm's mean: Gradient's fixed yardstick is passed by every processor of
-/// today.
+/// today. How fast a task with a jobserver is follows from its share of the worker: the load says that, and any points
+/// for the speed of one core would crowd such tasks on the fastest worker, which their bookings never fill.
 fn core_speed(pair: &Pair) -> f64 {
+    if pair.job.has_jobserver {
+        return 0.0;
+    }
     let Some(cpu_ms) = pair.job.prediction.as_ref().and_then(|prediction| prediction.cpu_ms) else {
         return 0.0;
     };

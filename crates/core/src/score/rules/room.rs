@@ -51,6 +51,9 @@ impl ScoreRule for Packing {
     }
 
     fn contribution(&self, pair: &Pair) -> Contribution {
+        if pair.job.has_jobserver {
+            return Contribution::none("it goes where its share of the cpus is largest");
+        }
         let (has, booked, takes) = (&pair.worker.capacity, &pair.worker.booked, &pair.job.request);
         let scarcer = [
             scarcer(has.cpu.into(), booked.cpu.into(), takes.cpu.into()),
