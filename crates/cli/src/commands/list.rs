@@ -352,8 +352,7 @@ mod tests {
     #[test]
     fn progress_has_what_the_task_says_and_what_its_jobserver_gives() {
         let task = |more: serde_json::Value| {
-            let mut all =
-                serde_json::json!({"id": "1.0", "job": 1, "index": 0, "step": "main", "state": "running"});
+            let mut all = serde_json::json!({"id": "1.0", "job": 1, "index": 0, "step": "main", "state": "running", "attempt": 1});
             all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             progress(&serde_json::from_value(all).unwrap())
         };

@@ -62,12 +62,10 @@ const JOBSERVER_PROCESSES: MetricFamily = MetricFamily::gauge(
     "Processes that builds with a jobserver run on a worker",
 );
 
-/// Writes how many processes builds run, by the name of their worker; without such builds, nothing.
+/// Writes how many processes builds run, by the name of their worker.
 pub fn write_jobserver_processes(text: &mut String, processes: &[(String, f64)]) {
-    if !processes.is_empty() {
-        let samples = processes.iter().map(|(name, count)| (name.as_str(), *count));
-        JOBSERVER_PROCESSES.write(text, "worker", samples);
-    }
+    let samples = processes.iter().map(|(name, count)| (name.as_str(), *count));
+    JOBSERVER_PROCESSES.write(text, "worker", samples);
 }
 
 /// Writes when the tokens of workers end; without such a token, nothing.

@@ -48,7 +48,7 @@ pub enum Purpose {
 }
 
 /// A program that builds.
-enum Tool<'n> {
+enum BuildTool<'n> {
     Rustc,
     Compiler(&'n str),
     Linker(&'n str),
@@ -67,11 +67,11 @@ pub fn shape_of(command: &[OsString], directory: &Path) -> CommandShape {
     let name = base_name(program);
     let here = directory.file_name().map_or(Cow::Borrowed("/"), |name| name.to_string_lossy());
     match tool(name) {
-        Some(Tool::Rustc) => rustc(arguments),
-        Some(Tool::Compiler(name)) => compiler(name, arguments),
-        Some(Tool::Linker(name)) => linker(name, arguments),
-        Some(Tool::Cargo) => cargo(arguments, &here),
-        Some(Tool::Pytest) => pytest(arguments, &here),
+        Some(BuildTool::Rustc) => rustc(arguments),
+        Some(BuildTool::Compiler(name)) => compiler(name, arguments),
+        Some(BuildTool::Linker(name)) => linker(name, arguments),
+        Some(BuildTool::Cargo) => cargo(arguments, &here),
+        Some(BuildTool::Pytest) => pytest(arguments, &here),
         None if runs_pytest(name, arguments) => pytest(&arguments[2..], &here),
         None => {
             let first = arguments.first().map(|first| base_name(first));
@@ -99,10 +99,10 @@ fn behind_launchers<'a, 'w>(mut words: &'a Words<'w>) -> &'a Words<'w> {
 
 /// The tool of a program's name, which may have the name of a machine before it and a version behind it:
 /// `aarch64-linux-gnu-gcc-12`.
-fn tool(name: &str) -> Option<Tool<'_>> {
+fn tool(name: &str) -> Option<BuildTool<'_>> {
     match name {
-        "cargo" => return Some(Tool::Cargo),
-        "pytest" | "py.test" => return Some(Tool::Pytest),
+        "cargo" => return Some(BuildTool::Cargo),
+        "pytest" | "py.test" => return Some(BuildTool::Pytest),
         _ => {}
     }
     let is_version = |part: &str| {
@@ -115,9 +115,9 @@ fn tool(name: &str) -> Option<Tool<'_>> {
     };
     let last = bare.rsplit('-').next().unwrap_or(bare);
     match last {
-        "rustc" => Some(Tool::Rustc),
-        last if COMPILERS.contains(&last) => Some(Tool::Compiler(last)),
-        last if LINKERS.contains(&last) => Some(Tool::Linker(last)),
+        "rustc" => Some(BuildTool::Rustc),
+        last if COMPILERS.contains(&last) => Some(BuildTool::Compiler(last)),
+        last if LINKERS.contains(&last) => Some(BuildTool::Linker(last)),
         _ => None,
     }
 }
