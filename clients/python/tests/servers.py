@@ -48,7 +48,8 @@ class ServerProcess:
 
     def start(self) -> None:
         """Starts it, and returns when it listens."""
-        command = [PROGRAM, "server", "start", "--state", str(self.state), "--cpus", "2", *self._args]
+        cpus = [] if "--cpus" in self._args else ["--cpus", "2"]
+        command = [PROGRAM, "server", "start", "--state", str(self.state), *cpus, *self._args]
         self._process = subprocess.Popen(
             command,
             env=self._env,

@@ -5,6 +5,7 @@ mod api;
 mod bad_input;
 mod board;
 mod browser;
+mod builders;
 mod canaries;
 mod cluster;
 mod cluster_faults;
