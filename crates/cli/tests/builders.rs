@@ -19,12 +19,12 @@ echo - >>"$NOTES"
 exit $code
 "#;
 
-/// A build that runs for so long has hung.
+/// A build that takes longer has hung.
 const HUNG: &str = "2m";
 /// For how long processes of a build are killed.
 const KILLS_FOR: Duration = Duration::from_secs(20);
 
-/// Variables of whoever runs the tests that would tell a build how many processes it may run, or where to build.
+/// Variables in the environment of the tests that would tell a build how many processes it may run, or where to build.
 const FOREIGN: [&str; 7] = [
     "MAKEFLAGS",
     "MFLAGS",
@@ -61,17 +61,17 @@ fn lay_out(dir: &Path, makefile: &str) {
     fs::write(dir.join("Makefile"), makefile.replace("$(DIR)", dir.to_str().unwrap())).unwrap();
 }
 
-/// A makefile of so many compiles.
+/// A makefile of `count` compiles.
 fn compiles(count: usize) -> String {
     format!("all: {}\no%:\n\t@$(DIR)/step cc -c -o $(DIR)/$@ $(DIR)/c.c\n", objects("o", count))
 }
 
-/// Names of so many targets.
+/// Names of `count` targets.
 fn objects(prefix: &str, count: usize) -> String {
     (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>().join(" ")
 }
 
-/// A command of this farm whose steps write to `notes`, and of which so many have to meet.
+/// A command of this farm whose steps write to `notes`, and of which `meet` have to meet.
 fn build(farm: &Farm, args: &[&str], notes: &Path, meet: usize) -> Command {
     let (verb, rest) = args.split_at(1);
     let mut command = farm.command(&[verb, &["--time-limit", HUNG], rest].concat());
@@ -325,7 +325,7 @@ fn the_linker_of_gcc_finds_the_jobserver() {
     }
 }
 
-/// Whoever holds a token and waits for a cpu would wait for ever.
+/// A process that holds a token and waits for a cpu would wait for ever.
 #[test]
 fn turns_inside_builds_on_one_cpu_do_not_wait_for_each_other() {
     if !has("turns_inside_builds_on_one_cpu_do_not_wait_for_each_other", &["make", "cc"]) {

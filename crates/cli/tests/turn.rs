@@ -227,9 +227,13 @@ fn without_a_server_the_command_runs_at_once_and_says_so() {
 #[test]
 fn a_turn_outlives_the_server() {
     let mut farm = Farm::with_server(&["--cpus", "1"]);
-    let child = farm.spawn(&["turn", "--", "sh", "-c", &format!("touch a; {}; exit 4", until("go"))]);
+    // A server that is named is not started by its clients: the test starts it again.
+    let named = format!("unix:{}", farm.socket().display());
+    let turn = ["turn", "--server", &named, "--"];
+    let child =
+        farm.spawn(&[&turn[..], &["sh", "-c", &format!("touch a; {}; exit 4", until("go"))]].concat());
     wait_until("it runs", || farm.work().join("a").exists());
-    let mut waiting = farm.spawn(&["turn", "--", "touch", "b"]);
+    let mut waiting = farm.spawn(&[&turn[..], &["touch", "b"]].concat());
     wait_until("another one waits", || turns(&farm).len() == 2);
     farm.kill_server();
     farm.start();

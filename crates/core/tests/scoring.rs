@@ -266,6 +266,7 @@ fn busy(percent: f64, change: impl FnOnce(&mut Case)) -> Case {
     let case = Case::new(|c| {
         c.worker.capacity = Amounts { cpu: 1_600, memory: 16_000 * MIB, ..Amounts::default() };
         c.worker.foreign_cpu = Some(percent * 0.16);
+        c.job.request.cpu = 100;
     });
     case.and(change)
 }
@@ -287,6 +288,7 @@ fn saturation_by_others_holds() {
         !busy(95.0, |c| c.job.has_jobserver = true).is_held(SATURATION),
         "its tokens follow what is left"
     );
+    assert!(!busy(95.0, |c| c.job.request.cpu = 0).is_held(SATURATION), "what it is part of holds the cpu");
     assert!(!busy(95.0, |c| c.worker.foreign_cpu = None).is_held(SATURATION));
     for no_number in [f64::INFINITY, f64::NAN, -1.0] {
         assert!(

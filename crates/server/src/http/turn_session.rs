@@ -142,6 +142,8 @@ impl TurnSession {
         match begun {
             // Nobody listens to that where the client is gone.
             Some(begun) => _ = begun.send(Err(why)),
+            // The server ends. A stream that only ends has its client ask the next one.
+            None if why.code() == ErrorCode::Unavailable => {}
             None => self.tell(&TurnLine { why: Some(why.to_string()), ..self.line(TurnState::Refused) }),
         }
     }

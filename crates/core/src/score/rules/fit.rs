@@ -141,11 +141,10 @@ fn lacks_predicted(pair: &Pair) -> bool {
 
 /// True if other programs use so large a part of the cores that a task would only slow both down. What tasks use does not
 /// count, or a full booking would veto the worker for ever. A task with a jobserver slows nothing down: it holds little
-/// itself, and gets tokens by what is left.
+/// itself, and gets tokens by what is left. Work that asks for no cpu runs in the place of something that holds one.
 fn is_busy(pair: &Pair) -> bool {
-    let Some(foreign) = known(pair.worker.foreign_cpu).filter(|_| !pair.job.has_jobserver) else {
-        return false;
-    };
+    let slows = !pair.job.has_jobserver && pair.job.request.cpu > 0;
+    let Some(foreign) = known(pair.worker.foreign_cpu).filter(|_| slows) else { return false };
     let most = if pair.job.has_arch { weights::FOREIGN_CPU_MAX } else { weights::FOREIGN_CPU_MAX_BUILTIN };
     let cores = f64::from(pair.worker.capacity.cpu) / 100.0;
     cores > 0.0 && foreign / cores >= most
