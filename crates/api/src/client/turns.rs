@@ -13,8 +13,9 @@ pub async fn ask(
     request: &TurnRequest,
 ) -> Result<impl Stream<Item = Result<TurnLine, ClientError>> + use<>, ClientError> {
     let sent = client.request(Method::POST, "/api/v1/turns").json(request);
-    // A server that got the first one gives its place back when that connection ends. An answer comes within a second.
-    let call = client.call(sent, true, Patience::Answer)?;
+    // It is not repeated here: after a restart of the server, commands that run ask before those that wait. An answer comes
+    // within a second.
+    let call = client.call(sent, false, Patience::Answer)?;
     let (server, response) = client.servers.open(&call).await?;
     let address = server.address.clone();
     Ok(lines(parts(address.clone(), response, None)).map(move |line| {

@@ -4,7 +4,7 @@
 use crate::client::connect::{client_of, connect};
 use crate::client::link::{ServerLink, hung_up};
 use crate::node::own;
-use crate::ui::error::{CliError, Doing as _};
+use crate::ui::error::{CliError, Doing as _, may_pass};
 use crate::ui::message::message;
 use futures_util::StreamExt as _;
 use futures_util::stream::LocalBoxStream;
@@ -85,35 +85,11 @@ impl TurnLink {
                     let why = why.unwrap_or_else(|| "the server does not say why".to_owned());
                     return Err(CliError::Failed { message: format!("it gets no turn: {why}"), hint: None });
                 }
-                Some(Err(error)) => lines = self.wait_again(request, error).await?,
+                Some(Err(error)) => lines = self.lines_again(request, error).await?,
                 None => {
                     let error = hung_up(self.link.client.address());
-                    lines = self.wait_again(request, error).await?;
+                    lines = self.lines_again(request, error).await?;
                 }
-            }
-        }
-    }
-
-    /// Asks again for a turn that had not come when the server went. Commands that run ask first, for the room that they
-    /// have.
-    async fn wait_again(
-        &mut self,
-        request: &TurnRequest,
-        mut error: ClientError,
-    ) -> Result<TurnLines, CliError> {
-        loop {
-            self.link.pause("ask for a turn", error).await?;
-            match self.link.client.version().await {
-                Ok(_) => break,
-                Err(again) => error = again,
-            }
-        }
-        tokio::time::sleep(RUNNING_FIRST).await;
-        match self.ask_started(request).await {
-            Err(error) => self.lines_again(request, error).await,
-            Ok(lines) => {
-                self.link.calm();
-                Ok(lines)
             }
         }
     }
@@ -164,7 +140,7 @@ impl TurnLink {
     async fn first_lines(&mut self, request: &TurnRequest) -> Result<TurnLines, CliError> {
         if self.link.is_named() {
             return match self.ask(request).await {
-                Err(error) if error.is_temporary() && !error.is_unreachable() => {
+                Err(error) if may_pass(&error) && !error.is_unreachable() => {
                     self.lines_again(request, error).await
                 }
                 asked => asked.doing("ask for a turn"),
@@ -180,7 +156,8 @@ impl TurnLink {
         }
     }
 
-    /// Asks again after a failure, until the server answers or has been away for too long.
+    /// Asks again after a failure, until the server answers or has been away for too long. Commands that run ask first, for
+    /// the room that they have.
     async fn lines_again(
         &mut self,
         request: &TurnRequest,
@@ -188,6 +165,13 @@ impl TurnLink {
     ) -> Result<TurnLines, CliError> {
         loop {
             self.link.pause("ask for a turn", error).await?;
+            if request.held.is_none() {
+                if let Err(again) = self.link.client.version().await {
+                    error = again;
+                    continue;
+                }
+                tokio::time::sleep(RUNNING_FIRST).await;
+            }
             match self.ask_started(request).await {
                 Ok(lines) => {
                     self.link.calm();
@@ -214,6 +198,8 @@ impl TurnLink {
     async fn ask(&self, request: &TurnRequest) -> Result<TurnLines, ClientError> {
         let client = &self.link.client;
         match tokio::time::timeout(ANSWER_MAX, turns::ask(client, request)).await {
+            // The server went while it had the request: another one is on its way, as for a stream that ends.
+            Ok(Err(error)) if error.code().is_none() && error.was_sent() => Err(hung_up(client.address())),
             Ok(asked) => Ok(asked?.boxed_local()),
             Err(_) => Err(ClientError::Silent { address: client.address().clone(), after: ANSWER_MAX }),
         }
