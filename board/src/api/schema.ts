@@ -430,6 +430,45 @@ export interface components {
              */
             work_ms: number;
         };
+        /** @description A turn that waits or runs. (`Turn` is the place of a step in its queue.) */
+        ClientTurn: {
+            /** @description The command, if the client told it and the reader may see it. */
+            command?: string | null;
+            /**
+             * Format: double
+             * @description Cpus that it asks for.
+             */
+            cpus: number;
+            /** @description The machine on which the client runs. */
+            machine: string;
+            /**
+             * Format: int64
+             * @description Bytes of memory that are booked for it, or will be; absent where none are.
+             */
+            memory?: number | null;
+            /** @description The queue in which it waits, or that is charged for it. */
+            queue: string;
+            /**
+             * Format: int64
+             * @description Since when it waits, or runs.
+             */
+            since_ms: number;
+            /** @description Whether it waits or runs. */
+            state: components["schemas"]["TurnState"];
+            /**
+             * Format: int64
+             * @description Its number, which no other turn since the server's start has.
+             */
+            turn: number;
+            /** @description The user who asked for it. */
+            user: string;
+            /** @description Why it waits, as a sentence for people. Only of the first ones of each queue. */
+            why?: string | null;
+            /** @description The worker that holds the room. */
+            worker?: string | null;
+            /** @description The root of the client's repository, if it named one. */
+            worktree?: string | null;
+        };
         /** @description A column of the histogram. */
         Column: {
             /** @description Winners with points in between. */
@@ -907,6 +946,19 @@ export interface components {
          *     runs; `s`: succeeded; `f`: failed; `c`: cancelled; `l`: will never start, or something else.
          */
         GridRun: Record<string, never>[];
+        /**
+         * @description What keeps a worker from giving a build more processes.
+         * @enum {string}
+         */
+        HeldBack: "memory" | "pressure";
+        /** @description A turn that a client has had before. */
+        HeldTurn: {
+            /**
+             * Format: int64
+             * @description The turn's number until then.
+             */
+            turn: number;
+        };
         /** @description Hints: what helps to choose a worker or to size a task. */
         Hints: {
             /**
@@ -938,6 +990,8 @@ export interface components {
              * @default false
              */
             fetches?: boolean;
+            /** @default null */
+            jobserver?: components["schemas"]["Jobserver"] | null;
             /** @default null */
             kind?: components["schemas"]["Kind"] | null;
             /**
@@ -1134,6 +1188,42 @@ export interface components {
          * @enum {string}
          */
         JobState: "pending" | "running" | "held" | "succeeded" | "failed" | "canceled";
+        /**
+         * @description How a build gets its jobserver.
+         * @enum {string}
+         */
+        Jobserver: "auto" | "fifo" | "pipes";
+        /**
+         * @description How many processes a running task with a jobserver may run at a time, and how many it runs. Both count the one that
+         *     every task may run.
+         */
+        JobserverUse: {
+            held_back?: components["schemas"]["HeldBack"] | null;
+            /**
+             * Format: int32
+             * @description Processes that it may run at a time now.
+             */
+            share: number;
+            /**
+             * Format: int32
+             * @description Processes that it runs now.
+             */
+            used: number;
+            /** @description True if it takes all that it is given. */
+            wants: boolean;
+        };
+        /** @description What a running task with a jobserver has of its worker, and who has the rest. */
+        JobserverWhy: components["schemas"]["JobserverUse"] & {
+            /** @description What would let it run more, for people. */
+            helps?: string[];
+            /** @description What it runs, and why it runs no more, for people. */
+            message: string;
+            /**
+             * Format: int32
+             * @description Processes that it may run at a time at most.
+             */
+            most: number;
+        };
         /** @description A worker's score for the task. */
         Judged: {
             /**
@@ -1442,6 +1532,7 @@ export interface components {
                  * @description The id of its job.
                  */
                 job: number;
+                jobserver?: components["schemas"]["JobserverUse"] | null;
                 /**
                  * Format: double
                  * @description The progress that it reports, in percent; only while it runs.
@@ -1867,6 +1958,11 @@ export interface components {
             none: components["schemas"]["UnrunnableWork"];
             /**
              * Format: int64
+             * @description Ready tasks of paused queues and of held jobs. More workers would not start them.
+             */
+            paused_tasks?: number;
+            /**
+             * Format: int64
              * @description Milliseconds within which all tasks that wait should have started: the setting `scaling.target_wait_s`.
              */
             target_wait_ms: number;
@@ -2225,6 +2321,7 @@ export interface components {
              * Format: double
              * @description Cores that a task can use at most. It waits for the requested cpus alone, and takes more of its worker, up to
              *     this number, where nothing else that waits has a use for them. It finds what it has in `WINDLASS_CPUS`.
+             *     With `jobserver` it is the most processes that it may run at a time; absent is as many as its worker has cpus.
              */
             cpus_max?: number | null;
             /** @description The working directory; `/` by default. */
@@ -2242,6 +2339,7 @@ export interface components {
             };
             /** @description The tasks need a worker with the tag `fetch`. */
             fetches?: boolean;
+            jobserver?: components["schemas"]["Jobserver"] | null;
             kind?: components["schemas"]["Kind"] | null;
             /** @description Names of limits, such as licences, of which each task holds one while it runs. */
             limits?: string[];
@@ -2323,7 +2421,7 @@ export interface components {
             on_end?: components["schemas"]["OnEnd"][];
             /** @description The task that submits this job and waits for it. */
             parent?: string | null;
-            /** @description Refuse the job if no worker of the farm could ever run one of its steps. */
+            /** @description Refuse the job if no worker of the farm, and no declared class of machines, could ever run one of its steps. */
             placeable_only?: boolean;
             /**
              * Format: int32
@@ -2348,7 +2446,7 @@ export interface components {
             job: number;
             /** @description True if the farm had no queue of that name, and it is not the one of the user's name, `vip` or `idle`. */
             queue_created?: boolean;
-            /** @description Steps that no worker that the farm has now could run. */
+            /** @description Steps that no worker that the farm has now could run, and no declared class of machines. */
             unplaceable?: components["schemas"]["Unplaceable"][];
         };
         /** @description A worker that gets no work, and why. */
@@ -2381,6 +2479,7 @@ export interface components {
              * @description The id of its job.
              */
             job: number;
+            jobserver?: components["schemas"]["JobserverUse"] | null;
             /**
              * Format: double
              * @description The progress that it reports, in percent; only while it runs.
@@ -2577,6 +2676,95 @@ export interface components {
              */
             weight?: number;
         };
+        /** @description What a client says of a turn when its command has ended: the next ones of the shape are sized by it. */
+        TurnEnd: {
+            /**
+             * Format: int32
+             * @description Its exit code, or the code that a shell would report instead, such as 137 for SIGKILL.
+             */
+            exit_code?: number | null;
+            /** @description True if the kernel killed it because memory was short. */
+            out_of_memory?: boolean;
+            /**
+             * Format: int64
+             * @description The most bytes of memory that the command held.
+             */
+            peak_memory?: number | null;
+            /**
+             * Format: int64
+             * @description How long it ran.
+             */
+            wall_ms: number;
+        };
+        /**
+         * @description What a client hears while it waits for its turn, and when it has it: one line each. The turn ends with the
+         *     connection. Empty lines keep an idle connection open, and say nothing.
+         */
+        TurnLine: {
+            /**
+             * Format: int64
+             * @description Bytes of memory that are booked for it; absent where none are, because nothing is known of its shape.
+             */
+            memory?: number | null;
+            /** @description Whether it waits or runs. */
+            state: components["schemas"]["TurnState"];
+            /**
+             * Format: int64
+             * @description The turn's number. After a restart of the server it is another one.
+             */
+            turn: number;
+            /** @description Why it waits, as a sentence for people; or why it gets no turn. */
+            why?: string | null;
+            /** @description Name of the worker that holds the room; absent while it waits. */
+            worker?: string | null;
+        };
+        /** @description The turns that wait and run now. */
+        TurnList: {
+            /** @description How many more there are than the answer lists. */
+            more?: number;
+            /** @description Those that run, then those that wait, each from the oldest on. */
+            turns: components["schemas"]["ClientTurn"][];
+        };
+        /** @description A client asks for its turn on its own machine. */
+        TurnRequest: {
+            /** @description The command, for people. */
+            command?: string | null;
+            /**
+             * Format: double
+             * @description Cpus, in hundredths at the finest; by default 1. A command inside a task with a jobserver asks for 0, because the
+             *     task has its cpus already.
+             */
+            cpus?: number | null;
+            held?: components["schemas"]["HeldTurn"] | null;
+            /** @description Limits of which it holds one each while it runs. */
+            limits?: string[];
+            /** @description Name of the machine on which the client runs, as the operating system tells it. Only workers there give it room. */
+            machine: string;
+            /**
+             * Format: int64
+             * @description Bytes of memory. Absent: what earlier turns of the same shape needed.
+             */
+            memory?: number | null;
+            /** @description The queue; by default the one with the user's name. */
+            queue?: string | null;
+            /**
+             * @description What the command is, from exact to general, such as `rustc|compile|serde` and `rustc|compile`. Its memory is
+             *     that of the first of these texts of which something is known.
+             */
+            shape?: string[];
+            /**
+             * Format: int64
+             * @description How long it waits at most. With 0 it gets its turn at once or not at all.
+             */
+            wait_max_ms?: number | null;
+            /** @description The root of the repository, or another text: turns of one user with different texts take turns. */
+            worktree?: string | null;
+        };
+        /**
+         * @description Where a turn stands.
+         * @enum {string}
+         */
+        TurnState: "waits" | "runs" | "refused";
         /**
          * @description How the jobs of a queue are ordered.
          * @enum {string}
@@ -2697,6 +2885,7 @@ export interface components {
              */
             decided_ms?: number | null;
             failure?: components["schemas"]["FailedTask"] | null;
+            jobserver?: components["schemas"]["JobserverWhy"] | null;
             /** @description The best of the workers that could run it now, or those of the decision that placed it, the winner first. */
             judged?: components["schemas"]["Judged"][];
             /** @description The reason as a sentence for people. */
