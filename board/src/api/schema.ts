@@ -2696,28 +2696,6 @@ export interface components {
              */
             wall_ms: number;
         };
-        /**
-         * @description What a client hears while it waits for its turn, and when it has it: one line each. The turn ends with the
-         *     connection. Empty lines keep an idle connection open, and say nothing.
-         */
-        TurnLine: {
-            /**
-             * Format: int64
-             * @description Bytes of memory that are booked for it; absent where none are, because nothing is known of its shape.
-             */
-            memory?: number | null;
-            /** @description Whether it waits or runs. */
-            state: components["schemas"]["TurnState"];
-            /**
-             * Format: int64
-             * @description The turn's number. After a restart of the server it is another one.
-             */
-            turn: number;
-            /** @description Why it waits, as a sentence for people; or why it gets no turn. */
-            why?: string | null;
-            /** @description Name of the worker that holds the room; absent while it waits. */
-            worker?: string | null;
-        };
         /** @description The turns that wait and run now. */
         TurnList: {
             /** @description How many more there are than the answer lists. */

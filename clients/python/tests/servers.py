@@ -112,8 +112,9 @@ class WithDirectory(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
         self._environ = dict(os.environ)
         self.addCleanup(self._restore)
+        env = clean_env(self.dir / "state")
         os.environ.clear()
-        os.environ.update(clean_env(self.dir / "state"))
+        os.environ.update(env)
 
     def _restore(self) -> None:
         os.environ.clear()

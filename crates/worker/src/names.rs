@@ -40,7 +40,7 @@ impl Names {
         self.known.get(submitter).filter(|(until, _)| now < *until).map(|(_, resolved)| resolved.clone())
     }
 
-    /// The result for a submitter, who is looked up if that is not cached. It waits for at most [`LOOK_UP_MAX`].
+    /// The result for a submitter, who is looked up if that is not cached. It waits for at most `LOOK_UP_MAX`.
     pub fn resolve(&mut self, submitter: &str) -> Resolved {
         if let Some(known) = self.get(submitter, Instant::now()) {
             return known;
@@ -56,7 +56,7 @@ impl Names {
         self.get(submitter, now).unwrap_or(resolved)
     }
 
-    /// Looks a submitter up on a blocking thread, for at most [`LOOK_UP_MAX`].
+    /// Looks a submitter up on a blocking thread, for at most `LOOK_UP_MAX`.
     pub fn look_up(&self, submitter: String) -> impl Future<Output = (String, Resolved)> + use<> {
         let (map, asked) = (self.map.clone(), submitter.clone());
         async move {

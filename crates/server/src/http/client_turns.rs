@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
-use windlass_api::{ErrorCode, TurnEnd, TurnLine, TurnList, TurnRequest, Why};
+use windlass_api::{ErrorCode, TurnEnd, TurnList, TurnRequest, Why};
 use windlass_core::bounds::PEAK_BYTES_MAX;
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::Event;
@@ -46,8 +46,8 @@ const MACHINE: &str = "host";
 /// Asks for room on the machine on which the client runs, and holds it for as long as the connection is open. The client
 /// runs its command meanwhile. The answer begins when the turn begins, or after a second; each line is a `TurnLine`.
 #[utoipa::path(post, path = "/api/v1/turns", tag = "workers", request_body = TurnRequest, responses(
-    (status = 200, description = "Lines, each of which says where the turn stands", body = TurnLine,
-        content_type = "application/jsonl"),
+    (status = 200, description = "Lines of JSON (`application/jsonl`) as they come, with `turn`, `state` (`waits`, `runs` \
+        or `refused`), and `why`, `memory` and `worker` where these are known"),
     (status = 422, description = "No worker of that machine could ever have room for it",
         body = windlass_api::ErrorBody),
     (status = 503, description = "Too many turns wait or run, or this server stands by and names the owner",

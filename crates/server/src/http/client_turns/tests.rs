@@ -12,7 +12,7 @@ use crate::shell::{self, ShellOptions};
 use axum::body::{BodyDataStream, Bytes};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_api::{ClientTurn, HeldTurn, TurnState};
+use windlass_api::{ClientTurn, HeldTurn, TurnLine, TurnState};
 use windlass_core::engine::{CheckedHello, Hello};
 use windlass_store::Store;
 
