@@ -28,7 +28,7 @@ def calls_of(job: str, endless: str) -> list[tuple[str, dict[str, Any]]]:
     """A call of each tool, about a job that fails, and about one that goes on until it is cancelled."""
     return [
         ("submit", {"command": ["true"], "cwd": "/", "env": {"A": "b"}, "cpus": "1", "retries": 1}),
-        ("preview", {"script": "true", "cwd": "/"}),
+        ("preview", {"script": "exit 0", "cwd": "/"}),
         ("wait", {"job": job, "seconds": 60}),
         ("why", {"id": job}),
         ("logs", {"id": job, "stream": "stderr", "lines": 5}),
