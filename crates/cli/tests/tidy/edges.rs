@@ -3,11 +3,12 @@
 //! Each row names what its module may use. No row leads back to itself, so there is no circle.
 
 /// The crates that each crate may use.
-pub const EDGES: [(&str, &[&str]); 15] = [
+pub const EDGES: [(&str, &[&str]); 16] = [
     ("windlass-load-ledger", &[]),
     ("windlass-core", &["windlass-load-ledger"]),
     ("windlass-api", &["windlass-core"]),
     ("windlass-store", &["windlass-core"]),
+    ("windlass-cas", &[]),
     ("windlass-server", &["windlass-core", "windlass-api", "windlass-store"]),
     ("windlass-gateway-compass", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
     ("windlass-gateway-nix", &["windlass-core", "windlass-api", "windlass-server"]),
@@ -17,7 +18,10 @@ pub const EDGES: [(&str, &[&str]); 15] = [
     ("windlass-worker", &["windlass-core", "windlass-api"]),
     ("windlass-openjd", &["windlass-api"]),
     ("windlass-sim", &["windlass-core", "windlass-store"]),
-    ("windlass-bench", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
+    (
+        "windlass-bench",
+        &["windlass-core", "windlass-api", "windlass-cas", "windlass-store", "windlass-server"],
+    ),
     (
         "windlass-cli",
         &[
@@ -350,6 +354,18 @@ pub const STORE_EDGES: [(&str, &[&str]); 19] = [
             "view",
         ],
     ),
+];
+
+/// The modules of the store of files that each of its modules may use. There is no circle.
+pub const CAS_EDGES: [(&str, &[&str]); 8] = [
+    ("digest", &[]),
+    ("faults", &[]),
+    ("error", &["digest"]),
+    ("files", &["digest", "error", "faults"]),
+    ("index", &["digest", "error"]),
+    ("rows", &["digest", "error", "faults"]),
+    ("store", &["digest", "error", "faults", "files", "index", "rows"]),
+    ("lib", &["digest", "error", "files", "index", "store"]),
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
