@@ -8,6 +8,7 @@ pub mod error;
 mod faults;
 mod files;
 mod index;
+pub mod proto;
 mod rows;
 pub mod store;
 

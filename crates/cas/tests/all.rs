@@ -2,4 +2,5 @@
 
 mod hostile;
 mod model;
+mod proto;
 mod uploads;

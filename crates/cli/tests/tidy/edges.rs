@@ -357,9 +357,11 @@ pub const STORE_EDGES: [(&str, &[&str]); 19] = [
 ];
 
 /// The modules of the store of files that each of its modules may use. There is no circle.
-pub const CAS_EDGES: [(&str, &[&str]); 8] = [
+pub const CAS_EDGES: [(&str, &[&str]); 10] = [
     ("digest", &[]),
     ("faults", &[]),
+    ("generated", &[]),
+    ("proto", &["generated"]),
     ("error", &["digest"]),
     ("files", &["digest", "error", "faults"]),
     ("index", &["digest", "error"]),
