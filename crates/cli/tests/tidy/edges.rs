@@ -9,7 +9,7 @@ pub const EDGES: [(&str, &[&str]); 16] = [
     ("windlass-api", &["windlass-core"]),
     ("windlass-store", &["windlass-core"]),
     ("windlass-cas", &[]),
-    ("windlass-server", &["windlass-core", "windlass-api", "windlass-store"]),
+    ("windlass-server", &["windlass-core", "windlass-api", "windlass-cas", "windlass-store"]),
     ("windlass-gateway-compass", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
     ("windlass-gateway-nix", &["windlass-core", "windlass-api", "windlass-server"]),
     ("windlass-cuebot", &["windlass-server"]),
@@ -371,7 +371,7 @@ pub const CAS_EDGES: [(&str, &[&str]); 10] = [
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 52] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
@@ -394,6 +394,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 52] = [
     ("refusals", &[]),
     ("spans", &[]),
     ("unavailable", &[]),
+    ("user_budget", &["per_key"]),
     ("api_error", &["unavailable"]),
     ("body_reads", &["bodies", "unavailable"]),
     ("connections", &["caller"]),
@@ -492,7 +493,22 @@ pub const SERVER_EDGES: [(&str, &[&str]); 52] = [
             "refusals",
             "spans",
             "submission_rights",
+            "user_budget",
             "view",
+        ],
+    ),
+    (
+        "cas",
+        &[
+            "api_error",
+            "auth",
+            "disk",
+            "gateway",
+            "listen",
+            "metric_text",
+            "panics",
+            "refusals",
+            "user_budget",
         ],
     ),
     ("tls", &["config"]),
