@@ -1,5 +1,6 @@
 //! `windlass turn` with real processes: the command in the place of its caller, and turns that wait, last and end.
 
+use crate::support::small_group::SmallGroup;
 use crate::support::{Farm, is_root, kill, processes_with, show, wait_until, windlass};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -316,41 +317,13 @@ fn turns_are_told_with_their_worktree() {
     assert!(child.wait().unwrap().success());
 }
 
-/// A control group in which little memory is, removed at the end.
-struct SmallGroup(std::path::PathBuf);
-
-impl SmallGroup {
-    fn new(limit: &str) -> Option<SmallGroup> {
-        let name = format!("windlass-test-of-turns-{}", std::process::id());
-        for (mount, file) in [("memory", "memory.limit_in_bytes"), ("", "memory.max")] {
-            let dir = Path::new("/sys/fs/cgroup").join(mount).join(&name);
-            if std::fs::create_dir(&dir).is_ok() {
-                let group = SmallGroup(dir);
-                if group.0.join(file).exists() && std::fs::write(group.0.join(file), limit).is_ok() {
-                    // Where swap is counted, none is had.
-                    _ = std::fs::write(group.0.join("memory.memsw.limit_in_bytes"), limit);
-                    _ = std::fs::write(group.0.join("memory.swap.max"), "0");
-                    return Some(group);
-                }
-            }
-        }
-        None
-    }
-}
-
-impl Drop for SmallGroup {
-    fn drop(&mut self) {
-        _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn a_command_that_was_killed_for_memory_runs_once_more_with_more() {
     const TEST: &str = "a_command_that_was_killed_for_memory_runs_once_more_with_more";
     if !is_root(TEST) {
         return;
     }
-    let Some(group) = SmallGroup::new("200M") else {
+    let Some(group) = SmallGroup::new("turns", "200M") else {
         return println!("SKIP {TEST}: no control group of memory can be made");
     };
     let farm = Farm::with_server(&["--cpus", "2"]);
@@ -360,12 +333,8 @@ fn a_command_that_was_killed_for_memory_runs_once_more_with_more() {
         "echo try >> tries; [ $(wc -l < tries) = 2 ] && exit 0\nexec dd if=/dev/zero of=/dev/null bs=1G count=1",
     );
     let run = |flags: &[&str]| {
-        let line = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.0.display());
-        let mut shell = Command::new("sh");
-        let of_farm = farm.command(&[]);
-        shell.args(["-c", &line, windlass(), "turn"]).args(flags).args(["--", "./build"]);
-        shell.envs(of_farm.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        shell.current_dir(farm.work()).stdin(Stdio::null()).output().unwrap()
+        let mut command = group.joining(&farm.command(&["turn"]));
+        command.args(flags).args(["--", "./build"]).stdin(Stdio::null()).output().unwrap()
     };
     let tries = || {
         let mut text = String::new();
