@@ -1,6 +1,7 @@
 //! Builds with real tools and a jobserver: make, cargo and gcc share the cpus of their worker, whatever is killed.
 
-use crate::support::{Farm, Random, kill, processes_with, show, wait_until, windlass};
+use crate::support::small_group::SmallGroup;
+use crate::support::{Farm, Random, is_root, kill, processes_with, show, wait_until, windlass};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -323,6 +324,63 @@ fn the_linker_of_gcc_finds_the_jobserver() {
         assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), farm.server_log());
         assert!(!show(&output).contains("warning"), "{args:?}: {}", show(&output));
     }
+}
+
+/// A linker of 200 MiB. It waits until three have begun, and then until three hold their memory or were killed.
+const LINK: &str = "\
+import os
+notes = os.environ['NOTES']
+def note(what):
+    with open(notes, 'a') as file:
+        file.write(what + '\\n')
+def count(of):
+    return sum(line.strip() in of for line in open(notes))
+note('+')
+while count('+') < 3: pass
+memory = bytearray(200 << 20)
+note('=')
+while count('=x') < 3: pass
+";
+
+/// Of three links of 200 MiB in 600 MiB the kernel kills one at least.
+#[test]
+fn a_build_whose_linker_was_killed_for_memory_runs_again() {
+    const TEST: &str = "a_build_whose_linker_was_killed_for_memory_runs_again";
+    if !is_root(TEST) || !has(TEST, &["make", "python3"]) {
+        return;
+    }
+    let Some(group) = SmallGroup::new("builds", "600M") else {
+        return println!("SKIP {TEST}: no control group of memory can be made");
+    };
+    let farm = Farm::new();
+    let mut command = group.joining(&farm.command(&["server", "start", "--cpus", "2", "--listen"]));
+    command.arg(format!("unix:{}", farm.socket().display())).stdin(Stdio::null());
+    let mut server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the server answers", || farm.run(&["server", "status"]).status.success());
+    let notes = farm.work().join("notes");
+    fs::write(farm.work().join("link.py"), LINK).unwrap();
+    let makefile = "all:\n\t@python3 link.py || { echo x >>$(NOTES); exit 1; }\n\
+                    ignored:\n\t-@python3 -c 'bytearray(900 << 20)'\nfails:\n\t@exit 1\n";
+    fs::write(farm.work().join("Makefile"), makefile).unwrap();
+    let run = |target: &str| {
+        let mut command = build(&farm, &["run", "--", "make", target], &notes, 0);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let all = [run("all"), run("all"), run("all")].map(|child| child.wait_with_output().unwrap());
+    let said: String = all.iter().map(show).collect();
+    assert!(all.iter().all(|output| output.status.success()), "{said}");
+    let again =
+        said.lines().find(|line| line.contains("a process of it was killed because memory was short"));
+    let again = again.unwrap_or_else(|| panic!("one was killed: {said}"));
+    assert!(again.contains("it held ") && again.contains("; it runs again with "), "{again}");
+    // What a build makes nothing of, and what fails by itself, is as before.
+    let ignored = run("ignored").wait_with_output().unwrap();
+    assert!(ignored.status.success() && show(&ignored).contains("Killed"), "{}", show(&ignored));
+    let task = &farm.json(&["job", "tasks", "last"])[0];
+    assert_eq!((&task["attempt"], &task["end"]), (&1.into(), &"exited".into()), "{task}");
+    assert_eq!(run("fails").wait_with_output().unwrap().status.code(), Some(2));
+    farm.ok(&["server", "stop"]);
+    server.wait().unwrap();
 }
 
 /// A process that holds a token and waits for a cpu would wait for ever.

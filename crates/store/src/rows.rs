@@ -145,6 +145,7 @@ fn result<R: StoredRow>(row: &R) -> Result<Option<TaskResult>, RowError> {
         cpu_ms: row.optional_number(5)?,
         token_cpu_ms: None,
         peak_memory: row.optional_number(6)?,
+        process_memory: None,
         disk_bytes: row.optional_number(9)?,
         out_bytes: row.optional_number(7)?.unwrap_or(0),
         err_bytes: row.optional_number(8)?.unwrap_or(0),

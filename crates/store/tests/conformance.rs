@@ -99,6 +99,7 @@ fn result(end: End) -> TaskResult {
         cpu_ms: Some(3),
         token_cpu_ms: None,
         peak_memory: None,
+        process_memory: None,
         disk_bytes: Some(4096),
         out_bytes: 10,
         message: Some("too dark".to_owned()),

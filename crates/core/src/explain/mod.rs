@@ -23,7 +23,7 @@ mod worker;
 pub use dry_run::{DryRun, StepTrial, dry_run};
 pub use entitlement::{Entitlement, Pool, entitlements, pool};
 pub use explanation::{Advice, Change, Edit, Explanation, FirstForLimit, Reason, Starts, Turn, Who};
-pub use failure::{Cause, FailedAttempt};
+pub use failure::{Cause, FailedAttempt, SHORT_OF_MEMORY};
 pub use forecast::start_error;
 pub use job_end::expected_job_end;
 pub use parked::parked_task;

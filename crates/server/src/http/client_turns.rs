@@ -27,7 +27,7 @@ use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::Event;
 use windlass_core::explain::{self, Known};
 use windlass_core::resources::Bytes;
-use windlass_core::score::history::{Sample, Signature};
+use windlass_core::score::history::{Sample, Signature, needs_after_kill};
 use windlass_core::tags::Need;
 use windlass_core::{Engine, Resources, WorkerId};
 
@@ -214,7 +214,7 @@ pub async fn end(
 fn sample_of(ended: &TurnEnd, booked: u64) -> Option<Sample> {
     let peak = ended.peak_memory.filter(|bytes| *bytes > 0).map(|bytes| bytes.min(PEAK_BYTES_MAX));
     if ended.out_of_memory {
-        let needs = peak.unwrap_or(0).max(booked).saturating_mul(2);
+        let needs = needs_after_kill(peak.unwrap_or(0).max(booked), false);
         let peak_memory = Some(needs).filter(|bytes| *bytes > 0);
         return Some(Sample { peak_memory, oom: true, ..Sample::default() });
     }

@@ -231,7 +231,7 @@ fn only_a_whole_run_and_a_kill_for_memory_teach() {
     assert_eq!(sample_of(&ended(None, false), 0), None);
     let whole = Sample { peak_memory: Some(GIB), wall_ms: Some(900), ..Sample::default() };
     assert_eq!(sample_of(&ended(Some(0), false), 3 * GIB), Some(whole));
-    let killed = Sample { peak_memory: Some(6 * GIB), oom: true, ..Sample::default() };
+    let killed = Sample { peak_memory: Some(6 * GIB - 3 * GIB / 8), oom: true, ..Sample::default() };
     assert_eq!(sample_of(&ended(Some(137), true), 3 * GIB), Some(killed));
 }
 
