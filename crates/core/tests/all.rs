@@ -37,6 +37,7 @@ mod scoring;
 mod settings;
 mod sizes;
 mod task_requests;
+mod turn_memory;
 mod turns;
 mod unsure_starts;
 mod users;

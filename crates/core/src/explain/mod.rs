@@ -27,7 +27,7 @@ pub use failure::{Cause, FailedAttempt, SHORT_OF_MEMORY};
 pub use forecast::start_error;
 pub use job_end::expected_job_end;
 pub use parked::parked_task;
-pub use place::{held_place, request_reason, waiting_place, waiting_request};
+pub use place::{held_place, request_reason, unknown_memory, waiting_place, waiting_request};
 pub use reasons::Known;
 pub use task::{brief, decision, expected_start, reason, task};
 pub use waits::{wait_reason, waiting_tasks};

@@ -208,6 +208,15 @@ impl History {
         })
     }
 
+    /// Bytes to keep for work that nothing limits to its booking: a tenth above the largest peak, and what a kill for
+    /// memory showed to be needed, until work has ended well since. Such work is killed because others hold too much, so
+    /// its kill says little of itself. `None` where nothing is known.
+    pub fn unlimited_reserve(&self) -> Option<u64> {
+        let peak = self.peaks.last().map(|peak| peak.saturating_add(peak.div_ceil(10)));
+        let since = self.rows.iter().rev().take_while(|row| row.oom || row.peak_memory.is_none());
+        peak.max(since.filter_map(|row| row.peak_memory).max())
+    }
+
     fn evidence(&self) -> Evidence {
         let mut latest = self.rows.iter().rev().take(PROBES as usize);
         match self.rows.is_empty() {
