@@ -214,9 +214,11 @@ fn nobody_sees_or_ends_the_turn_of_another_user() {
     let (own, others) = (of(&ann), of(&bob));
     assert_eq!((&own[0]["user"], &others[0]["user"]), (&ANN.into(), &ANN.into()));
     assert!(own[0]["command"].is_string() && others[0].get("command").is_none(), "{own:?} {others:?}");
-    let path = format!("/turns/{}/end", own[0]["turn"]);
-    let said = machine.fails(4, &bob, &["api", "POST", &path, "-f", "wall_ms=1"]);
-    assert!(said.contains("belongs to another user"), "{said}");
+    for (what, field) in [("end", "wall_ms=1"), ("memory", "memory=1")] {
+        let path = format!("/turns/{}/{what}", own[0]["turn"]);
+        let said = machine.fails(4, &bob, &["api", "POST", &path, "-f", field]);
+        assert!(said.contains("belongs to another user"), "{said}");
+    }
     let why = machine.ok(&bob, &["why", &format!("turn:{}", own[0]["turn"])]);
     assert!(!why.contains(SECRET), "{why}");
     assert_eq!(of(&ann).len(), 1, "it goes on");

@@ -355,3 +355,69 @@ fn a_command_that_was_killed_for_memory_runs_once_more_with_more() {
     let output = run(&["--memory", "auto"]);
     assert_eq!((output.status.signal(), tries()), (Some(libc::SIGKILL), 3), "{}", show(&output));
 }
+
+#[test]
+fn a_long_turn_is_listed_with_what_it_holds_and_the_next_one_is_booked_with_that() {
+    let farm = Farm::with_server(&["--cpus", "2", "--memory", "2GiB"]);
+    // A process of 200 MB that waits, and one that waits for it: what both hold counts.
+    let line =
+        format!("dd if=/dev/zero bs=200M count=1 2>/dev/null | {{ {}; cat >/dev/null; }}", until("go"));
+    let child = farm.spawn(&["turn", "--memory", "auto", "--", "sh", "-c", &line]);
+    let of = |name: &str| turns(&farm).first().and_then(|turn| turn[name].as_u64());
+    wait_until("the turn runs", || of("memory").is_some());
+    assert_eq!(of("memory"), Some(1 << 30), "half of what is free, because nothing is known");
+    wait_until("it is measured", || of("held_memory") >= Some(200 << 20));
+    assert!(of("held_memory") < Some(300 << 20), "{:?}", turns(&farm));
+    wait_until("it is booked with a quarter more", || of("memory") < Some(400 << 20));
+    assert!(of("memory") >= of("held_memory"));
+    File::create(farm.work().join("go")).unwrap();
+    assert!(child.wait_with_output().unwrap().status.success());
+    let booked = farm.ok(&["turn", "--memory", "auto", "--", "sh", "-c", "echo $WINDLASS_TURN_BOOKED"]);
+    let booked: u64 = booked.trim().parse().unwrap();
+    assert!((220 << 20..330 << 20).contains(&booked), "{booked}");
+}
+
+#[test]
+fn six_links_of_which_nothing_is_known_have_room_and_none_is_killed() {
+    const TEST: &str = "six_links_of_which_nothing_is_known_have_room_and_none_is_killed";
+    if !is_root(TEST) {
+        return;
+    }
+    let Some(group) = SmallGroup::new("links", "1G") else {
+        return println!("SKIP {TEST}: no control group of memory can be made");
+    };
+    let farm = Farm::with_server(&["--cpus", "8", "--memory", "1GiB"]);
+    // Two parts in five of the memory each, so that two have room and three have not.
+    script(
+        &farm.work().join("ld"),
+        "echo try >> tries\ndd if=/dev/zero bs=400M count=1 2>/dev/null | { sleep 1; cat >/dev/null; }",
+    );
+    let link = |n: usize| {
+        let line = format!("turn --strict --cpus 0 --memory auto -- ./ld -o t{n} a.o");
+        let args: Vec<&str> = line.split(' ').collect();
+        let mut command = group.joining(&farm.command(&args));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let all: Vec<Child> = (0..6).map(link).collect();
+    for child in all {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", show(&output));
+    }
+    let tries = std::fs::read_to_string(farm.work().join("tries")).unwrap();
+    assert_eq!(tries.lines().count(), 6, "each runs once");
+}
+
+#[test]
+fn a_limit_is_shown_with_the_turns_that_hold_it() {
+    let farm = Farm::with_server(&["--cpus", "2", "--name", "box"]);
+    farm.ok(&["limit", "set", "link", "1"]);
+    let child = farm.spawn(&["turn", "--limit", "link", "--", "sh", "-c", &until("go")]);
+    wait_until("it is held", || farm.json(&["limit", "show", "link"])["turns"][0]["turn"].is_u64());
+    let turn = turns(&farm).remove(0);
+    let shown = farm.ok(&["limit", "show", "link"]);
+    let holder = format!("turn {} of {} on box", turn["turn"], turn["user"].as_str().unwrap());
+    assert!(shown.contains("1 task at a time, 1 in use") && shown.contains(&holder), "{shown}");
+    File::create(farm.work().join("go")).unwrap();
+    assert!(child.wait_with_output().unwrap().status.success());
+    assert!(farm.fails(3, &["limit", "show", "none"]).contains("there is no limit 'none'"));
+}
