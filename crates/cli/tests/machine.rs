@@ -162,7 +162,10 @@ fn users_of_a_machine_share_its_server_and_are_who_the_kernel_says() {
 fn root_and_a_group_administer_a_machine_s_server() {
     let Some(machine) = Machine::start("root_and_a_group_administer") else { return };
     let (ann, bob) = (machine.member(ANN, false), machine.member(BOB, true));
-    machine.fails(4, &ann, &["queue", "set", ANN, "--weight", "300"]);
+    let said = machine.fails(4, &ann, &["queue", "set", ANN, "--weight", "300"]);
+    let why = format!("user '{ANN}' has the role user here, and this needs the role admin");
+    assert!(said.contains(&why) && said.contains("root, or a member of"), "{said}");
+    assert!(!said.contains("token"), "{said}");
     machine.ok(&bob, &["queue", "set", ANN, "--weight", "300"]);
     assert_eq!(machine.json(&ann, &["queue", "show", ANN])["weight"], 300);
     machine.farm.ok(&["queue", "set", ANN, "--weight", "200"]);
