@@ -73,8 +73,8 @@ pub use session::{
 };
 pub use space::{Combination, Param, Range, Space, SpaceError, TaskParam, Values};
 pub use submit::{
-    By, ChunksRequest, Depends, FailFast, Jobserver, Kind, Resources, StepRequest, SubmitError,
-    SubmitRequest, Submitted, Unplaceable,
+    By, ChunksRequest, Depends, FailFast, Jobserver, JobserverRequest, Kind, Resources, StepRequest,
+    SubmitError, SubmitRequest, Submitted, Unplaceable,
 };
 pub use task::{Attempt, End, HeldBack, JobserverUse, Task, TaskState, exit_code_of};
 pub use task_set::{BadTaskSet, ChangeTasks, TaskSet};

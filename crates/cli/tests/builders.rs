@@ -150,6 +150,37 @@ fn make_runs_as_many_processes_as_its_task_has_and_no_more() {
     assert_eq!(steps(&notes), (12, 3));
 }
 
+/// What a step says of its jobserver, and what it books.
+fn booked(step: &serde_json::Value) -> (serde_json::Value, f64) {
+    (step["jobserver"].clone(), step["resources"]["cpus"].as_f64().unwrap())
+}
+
+#[test]
+fn a_queue_says_which_of_its_tasks_have_a_jobserver() {
+    let farm = Farm::with_server(&["--cpus", "2"]);
+    let submit = |words: &[&str]| {
+        let words = [&["submit", "-o", "name", "--queue", "q"][..], words].concat();
+        let job = submitted(build(&farm, &words, Path::new("none"), 0));
+        booked(&farm.json(&["job", "show", &job])["steps"][0])
+    };
+    let (auto, none) = (serde_json::json!("auto"), serde_json::Value::Null);
+    let (script, make) = (["--", "./build"], ["--", "make"]);
+    assert_eq!((submit(&script), submit(&make)), ((none.clone(), 1.0), (auto.clone(), 0.1)));
+    farm.ok(&["queue", "set", "q", "--jobserver", "on"]);
+    assert!(farm.ok(&["queue", "show", "q"]).contains("on: tasks have one"));
+    assert_eq!((submit(&script), submit(&make)), ((auto.clone(), 1.0), (auto.clone(), 0.1)));
+    assert_eq!(submit(&["--no-jobserver", "--", "make"]), (none.clone(), 1.0));
+    farm.ok(&["queue", "set", "q", "--jobserver", "off"]);
+    assert_eq!((submit(&script), submit(&make)), ((none.clone(), 1.0), (none.clone(), 1.0)));
+    assert_eq!(submit(&["--jobserver", "--", "make"]), (auto.clone(), 0.1));
+    let dry = ["submit", "--dry-run", "-o", "json", "--queue", "q", "--", "make"];
+    let tried: serde_json::Value =
+        serde_json::from_str(&submitted(build(&farm, &dry, Path::new("none"), 0))).unwrap();
+    assert_eq!(booked(&tried["steps"][0]["step"]), (none, 1.0));
+    farm.ok(&["queue", "set", "q", "--jobserver", "auto"]);
+    assert_eq!(submit(&make), (auto, 0.1));
+}
+
 #[test]
 fn builds_together_run_no_more_than_the_cpus_and_one_each() {
     const BUILDS: usize = 4;

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use windlass_gateway_nix::hook::framing::Try;
 
 /// Accounts that a machine has. Nobody's home is used.
 const ANN: &str = "daemon";
@@ -162,7 +163,10 @@ fn users_of_a_machine_share_its_server_and_are_who_the_kernel_says() {
 fn root_and_a_group_administer_a_machine_s_server() {
     let Some(machine) = Machine::start("root_and_a_group_administer") else { return };
     let (ann, bob) = (machine.member(ANN, false), machine.member(BOB, true));
-    machine.fails(4, &ann, &["queue", "set", ANN, "--weight", "300"]);
+    let said = machine.fails(4, &ann, &["queue", "set", ANN, "--weight", "300"]);
+    let why = format!("user '{ANN}' has the role user here, and this needs the role admin");
+    assert!(said.contains(&why) && said.contains("root, or a member of"), "{said}");
+    assert!(!said.contains("token"), "{said}");
     machine.ok(&bob, &["queue", "set", ANN, "--weight", "300"]);
     assert_eq!(machine.json(&ann, &["queue", "show", ANN])["weight"], 300);
     machine.farm.ok(&["queue", "set", ANN, "--weight", "200"]);
@@ -199,6 +203,40 @@ fn those_whom_a_machine_s_server_does_not_let_in_have_their_own() {
     let mut command = machine.command(&ann, &["server", "status"]);
     let output = command.env("WINDLASS_SERVER", "own").output().unwrap();
     assert!(show(&output).contains(&own), "{}", show(&output));
+}
+
+/// What Nix asks its build hook first: no settings, and a derivation.
+fn question() -> Vec<u8> {
+    let mut bytes = vec![0; 8];
+    let question = Try {
+        is_willing: false,
+        system: "x86_64-linux".to_owned(),
+        drv: "/nix/store/0-a.drv".to_owned(),
+        features: Vec::new(),
+    };
+    question.write(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn the_build_hook_of_nix_asks_a_machine_s_server() {
+    let Some(machine) = Machine::start("the_build_hook_of_nix_asks_a_machine_s_server") else { return };
+    let says = |who: &Account, server: &str| {
+        let mut command = machine.command(who, &["nix-hook", "--build-remote", "/bin/true", "0"]);
+        command.env("WINDLASS_SERVER", server);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut hook = command.spawn().unwrap();
+        hook.stdin.take().unwrap().write_all(&question()).unwrap();
+        show(&hook.wait_with_output().unwrap())
+    };
+    let ann = machine.member(ANN, false);
+    // A hook whose server does not answer within some milliseconds takes the build without an answer.
+    wait_until("the machine's server has said that it has no gateway of Nix", || {
+        says(&ann, "").contains("the server does not take builds")
+    });
+    for (who, server) in [(&ann, "own"), (&machine.account(STRANGER, Vec::new()), "")] {
+        assert!(says(who, server).contains("no server is named"), "{} {server}", who.name);
+    }
 }
 
 #[test]

@@ -85,6 +85,7 @@ pub fn queues(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool
         users: from.record.users.clone(),
         turns: from.record.turns.into(),
         user_weights: from.record.user_weights.clone(),
+        jobserver: from.record.jobserver,
         running: from.active,
         running_cpus: from.booked_cpu as f64 / 100.0,
         waiting: waiting.get(from.name()).copied().unwrap_or(0) + away(from).1,
