@@ -93,7 +93,11 @@ export async function editQueue(page, base, queue, values) {
   await page.getByRole('button', { name: 'Edit…' }).click();
   const dialog = page.getByRole('dialog');
   await dialog.waitFor();
-  for (const [label, value] of Object.entries(values)) await dialog.getByLabel(label).fill(String(value));
+  for (const [label, value] of Object.entries(values)) {
+    const field = dialog.getByLabel(label);
+    if ((await field.evaluate((element) => element.tagName)) === 'SELECT') await field.selectOption(value);
+    else await field.fill(String(value));
+  }
   await dialog.getByRole('button', { name: 'Save', exact: true }).click();
   await dialog.waitFor({ state: 'hidden' });
 }

@@ -324,11 +324,24 @@ await part('the settings of a queue are edited on its page', async (page) => {
     'Weight, 1 to 10000': 80,
     'Quota in cpus': '',
     'Users who may': 'ann, ben',
+    'Jobservers of tasks': 'on',
   });
   const queue = farm.queueOf.get('nightly');
   check(queue.weight === 80 && queue.quota_cpus === null, 'the server knows nothing of it');
+  check(queue.jobserver === true, 'the server knows nothing of its jobservers');
   check(queue.users.join() === 'ann,ben' && queue.burst_cpus === 128, 'users, or what was not changed');
   await page.getByText('ann, ben').waitFor();
+  await page.getByText('all tasks have one, unless').waitFor();
+});
+
+await part('a build tells how many processes it runs, and what holds it back', async (page) => {
+  // The queue of the highest band is served first.
+  const job = Object.assign(farm.submit(0, 60), { queue: 'vip', name: 'builds' });
+  job.steps[0].jobserver = 'auto';
+  await page.goto(`${base}/jobs/${job.id}?state=running`);
+  await page.getByText('6 of 6', { exact: true }).first().click();
+  await page.getByText('runs 6 of 6').getByText('wants more').waitFor();
+  farm.act(job, 'cancel');
 });
 
 await part('limits tell who holds them, and are edited', async (page) => {

@@ -92,6 +92,14 @@ export function taskJson(farm, job, index, whole = false) {
       progress: Math.min(99, (100 * (farm.now - task.started_ms)) / (task.until - task.started_ms)),
       status: 'rendering tiles',
       expected_end_ms: Math.round(task.until),
+      ...(step.jobserver && {
+        jobserver: {
+          share: 6,
+          used: 2 + (index % 5),
+          wants: index % 5 === 4,
+          ...(index % 2 && { held_back: 'memory' }),
+        },
+      }),
     }),
     ...(whole &&
       task && {

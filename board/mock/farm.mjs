@@ -179,6 +179,7 @@ export class Farm {
         time_limit_ms: 3_600_000,
         ...(name === 'render' && { limits: ['maya'] }),
         ...(name === 'comp' && { limits: ['nuke', 'uplink'] }),
+        ...(name === 'textures' && { jobserver: 'auto' }),
       });
     };
     if (graph) {

@@ -10,8 +10,8 @@ import { actionsOf, mayReadSurely, mayRunFarm, maySteer, taskActionsOf } from '.
 import { holdingJobs } from '../src/lib/limits';
 import { placedBecause } from '../src/lib/placed';
 import { LETTERS, TASK_STATES } from '../src/lib/states';
-import { etaOf, whereOf } from '../src/lib/task';
-import { queueChanges } from '../src/lib/queuechanges';
+import { etaOf, processesOf, whereOf, wishOf } from '../src/lib/task';
+import { jobserverWord, queueChanges } from '../src/lib/queuechanges';
 import { rankOf, shortReason, standingOf } from '../src/lib/trouble';
 import { turnsOf } from '../src/lib/turns';
 import { cpuHours, dayOf, sumUsage } from '../src/lib/usage';
@@ -156,6 +156,18 @@ describe('the expected end of a task', () => {
   });
 });
 
+describe('the processes of a build', () => {
+  it('are told with what holds it back, and only of a task with a jobserver', () => {
+    const build = { share: 3, used: 2, wants: true };
+    expect(processesOf({ jobserver: build })).toBe('2 of 3');
+    expect(wishOf({ jobserver: build })).toBe('wants more');
+    expect(wishOf({ jobserver: { ...build, held_back: 'memory' } })).toBe('wants more: memory is short');
+    expect(wishOf({ jobserver: { ...build, held_back: 'pressure' } })).toContain('wait for memory');
+    expect(wishOf({ jobserver: { ...build, wants: false } })).toBe('');
+    expect([processesOf({}), wishOf({ jobserver: null })]).toEqual(['', '']);
+  });
+});
+
 describe('the expected end of a job', () => {
   const counts = { total: 100, waiting: 0, ready: 70, running: 10, succeeded: 18, failed: 2, canceled: 0, skipped: 0 };
   const eta = (changes: object, now = 20_000) => etaOfJob({ state: 'running', counts, created_ms: 0, ...changes }, now);
@@ -256,15 +268,27 @@ describe('the users of a queue', () => {
 
 describe('what changes of a queue', () => {
   it('is sent alone; an empty quota is none', () => {
-    const before = ['3', '100', '64', '', 'users', 'ann, ben'];
+    const before = ['3', '100', '64', '', 'users', 'ann, ben', 'auto'];
     expect(queueChanges(before, before)).toEqual({});
-    expect(queueChanges(before, ['3', '300', '', '8', 'jobs', ' ann ,, zoe'])).toEqual({
+    expect(queueChanges(before, ['3', '300', '', '8', 'jobs', ' ann ,, zoe', 'auto'])).toEqual({
       weight: 300,
       quota_cpus: null,
       burst_cpus: 8,
       turns: 'jobs',
       users: ['ann', 'zoe'],
     });
+  });
+
+  it('has jobservers as a word', () => {
+    for (const [jobserver, word] of [
+      [true, 'on'],
+      [false, 'off'],
+      [null, 'auto'],
+    ] as const) {
+      expect(jobserverWord({ jobserver })).toBe(word);
+      const before = ['3', '100', '', '', 'users', '', word === 'auto' ? 'on' : 'auto'];
+      expect(queueChanges(before, [...before.slice(0, 6), word])).toEqual({ jobserver });
+    }
   });
 });
 

@@ -1,21 +1,29 @@
-"""The jobserver of a task, used by ninja and by the clients of the crate `jobserver`."""
+"""The jobserver of a task, used by ninja, by make 4.4 and by the clients of the crate `jobserver`."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 from pathlib import Path
+from typing import Tuple
 
 from tests.servers import PROGRAM, WithDirectory, clean_env
 
 HERE = Path(__file__).resolve().parent
 NINJA = Path(sys.executable).with_name("ninja")
 NINJA_SOURCE = os.environ.get("NINJA_SOURCE", "")
-"""A checkout of ninja; empty where it cannot be had."""
+"""A directory with ninja's own tests in `misc`; empty where they cannot be had."""
+NEW_MAKE = os.environ.get("NEW_MAKE", "")
+"""GNU make 4.4 or later; empty where it cannot be had."""
+ENVIRON = dict(os.environ)
+"""The environment that cargo needs: the home of the tests has no cargo."""
 
 CRATE = "0.1.35"
 """The release of the crate whose tests are run."""
@@ -45,14 +53,19 @@ harness = false
 """
 
 MAKE = """#!/bin/sh
-# make; where it is told how many processes to run, in a task with a jobserver of so many.
-jobs=
+# make; where it is told how many processes to run, in a task with a jobserver of so many, in the style that it is told.
+jobs= form=auto style=
 for word; do
     shift
-    case $word in -j*) jobs=${word#-j} ;; *) set -- "$@" "$word" ;; esac
+    case $word in
+    -j*) jobs=${word#-j} ;;
+    --jobserver-style=fifo) form=fifo style=$word ;;
+    --jobserver-style=pipe) form=pipes style=$word ;;
+    *) set -- "$@" "$word" ;;
+    esac
 done
-[ -n "$jobs" ] || exec make "$@"
-exec "$WINDLASS" run --quiet --jobserver --cpus "0.1-$jobs" -- make "$@"
+[ -n "$jobs" ] || exec make $style "$@"
+exec "$WINDLASS" run --quiet "--jobserver=$form" --cpus "0.1-$jobs" -- make "$@"
 """
 
 RUN = """import sys
@@ -83,13 +96,49 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
-class JobserverTest(WithDirectory):
+@functools.lru_cache(maxsize=None)
+def client_of_crate() -> str:
+    """The program of the crate's own tests of clients, built once."""
+    if not all(shutil.which(program) for program in ["cargo", "make"]):
+        raise unittest.SkipTest("cargo or make is missing")
+    crate = Path(tempfile.mkdtemp(prefix="windlass-clients-"))
+    unittest.addModuleCleanup(shutil.rmtree, crate, ignore_errors=True)
+    env = {**ENVIRON, "CARGO_TARGET_DIR": str(crate / "target")}
+
+    def cargo(*words: str) -> str:
+        done = subprocess.run(["cargo", *words], env=env, cwd=crate, capture_output=True, text=True, check=False)
+        if done.returncode != 0 and words[0] == "metadata":
+            raise unittest.SkipTest(f"cargo cannot fetch the crate: {done.stderr.strip().splitlines()[-1]}")
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+        return done.stdout
+
+    for directory in ["src", "tests"]:
+        (crate / directory).mkdir()
+    (crate / "src/lib.rs").write_text("")
+    (crate / "Cargo.toml").write_text(MANIFEST)
+    (crate / "tests/client.rs").write_text("")
+    packages = json.loads(cargo("metadata", "--format-version", "1"))["packages"]
+    source = next(Path(each["manifest_path"]).parent for each in packages if each["name"] == "jobserver")
+    shutil.copy(source / "tests/client.rs", crate / "tests/client.rs")
+    built = cargo("test", "--no-run", "--test", "client", "--message-format", "json")
+    programs = [json.loads(line).get("executable") for line in built.splitlines()]
+    return str(next(program for program in programs if program))
+
+
+class WithServer(WithDirectory):
+    """A test with a server, whose worker and whose tasks find programs on the same path."""
+
     def setUp(self) -> None:
         super().setUp()
-        server = self.start_server("--cpus", "8")
+        os.environ["PATH"] = self.path()
+        # Of the clients of the crate some wait until they have all that they may have, and all run at a time.
+        server = self.start_server("--cpus", "24")
         # What runs this may have told its own children how many processes to run: that is left out.
-        path = self._environ.get("PATH", os.defpath)
-        self.env = {**clean_env(self.dir / "state"), "WINDLASS_SERVER": server.address, "PATH": path}
+        self.env = {**clean_env(self.dir / "state"), "WINDLASS_SERVER": server.address}
+
+    def path(self) -> str:
+        return ENVIRON.get("PATH", os.defpath)
 
     def ok(self, *command: str, **more: str) -> str:
         env = {**self.env, **more}
@@ -100,22 +149,35 @@ class JobserverTest(WithDirectory):
         self.assertEqual(done.returncode, 0, f"{command}: {said}")
         return said
 
-    def test_ninja_runs_as_many_processes_as_its_task_has(self) -> None:
-        step = script(self.dir / "step", STEP)
-        edges = "".join(f"build o{n}: step\n" for n in range(12))
-        (self.dir / "build.ninja").write_text(f"rule step\n  command = {step} $out\n{edges}")
+    def steps(self, form: str, *command: str) -> Tuple[int, int]:
+        """How many steps a build of three processes began, and how many ran at a time at most."""
         notes = self.dir / "notes"
-        run = [PROGRAM, "run", "--jobserver", "--cpus", "0.1-3", "--time-limit", "2m", "--"]
-        self.ok(*run, str(NINJA), "-C", str(self.dir), NOTES=str(notes))
+        notes.unlink(missing_ok=True)
+        run = [PROGRAM, "run", form, "--cpus", "0.1-3", "--time-limit", "2m", "--"]
+        self.ok(*run, *command, NOTES=str(notes))
         now = most = 0
         for line in notes.read_text().splitlines():
             now += 1 if line == "+" else -1
             most = max(most, now)
-        self.assertEqual((notes.read_text().count("+"), most), (12, 3))
+        return notes.read_text().count("+"), most
+
+    def check_clients_of_crate(self, styles: int) -> None:
+        """All clients of the crate's own tests get their tokens from make, which has them from a task."""
+        said = self.ok(client_of_crate(), MAKE=str(script(self.dir / "make-in-task", MAKE)))
+        self.assertIn("test result: ok", said)
+        self.assertEqual(said.count(" ... ok"), 7 * styles, said)
+
+
+class JobserverTest(WithServer):
+    def test_ninja_runs_as_many_processes_as_its_task_has(self) -> None:
+        step = script(self.dir / "step", STEP)
+        edges = "".join(f"build o{n}: step\n" for n in range(12))
+        (self.dir / "build.ninja").write_text(f"rule step\n  command = {step} $out\n{edges}")
+        self.assertEqual(self.steps("--jobserver", str(NINJA), "-C", str(self.dir)), (12, 3))
 
     def test_the_tests_of_ninja_pass_with_windlass_as_their_pool(self) -> None:
         if not NINJA_SOURCE:
-            self.skipTest("a checkout of ninja is missing")
+            self.skipTest("ninja's own tests are missing: GitHub is not reached, and NINJA_SOURCE names no checkout")
         misc = self.dir / "misc"
         misc.mkdir()
         tests = (Path(NINJA_SOURCE) / "misc/jobserver_test.py").read_text()
@@ -133,41 +195,48 @@ class JobserverTest(WithDirectory):
         self.ok(sys.executable, str(misc / "run.py"), *(f"JobserverTest.{name}" for name in names))
 
     def test_the_clients_of_the_crate_get_their_tokens(self) -> None:
-        if not all(shutil.which(program, path=self.env["PATH"]) for program in ["cargo", "make"]):
-            self.skipTest("cargo or make is missing")
-        crate = self.dir / "clients"
-        (crate / "src").mkdir(parents=True)
-        (crate / "src/lib.rs").write_text("")
-        (crate / "Cargo.toml").write_text(MANIFEST)
-        # The home of this test has no cargo.
-        env = {**self._environ, "CARGO_TARGET_DIR": str(crate / "target")}
-
-        def cargo(*words: str) -> str:
-            done = subprocess.run(["cargo", *words], env=env, cwd=crate, capture_output=True, text=True, check=False)
-            if done.returncode != 0 and words[0] == "metadata":
-                self.skipTest(f"cargo cannot fetch the crate: {done.stderr.strip().splitlines()[-1]}")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            return done.stdout
-
-        (crate / "tests").mkdir()
-        (crate / "tests/client.rs").write_text("")
-        packages = json.loads(cargo("metadata", "--format-version", "1"))["packages"]
-        source = next(Path(each["manifest_path"]).parent for each in packages if each["name"] == "jobserver")
-        shutil.copy(source / "tests/client.rs", crate / "tests/client.rs")
-        built = cargo("test", "--no-run", "--test", "client", "--message-format", "json")
-        programs = [json.loads(line).get("executable") for line in built.splitlines()]
-        client = next(program for program in programs if program)
-        said = self.ok(client, MAKE=str(script(self.dir / "make", MAKE)))
-        self.assertIn("test result: ok", said)
+        knows_styles = subprocess.run(["make", "--jobserver-style=fifo", "--version"], capture_output=True, check=False)
+        self.check_clients_of_crate(styles=1 if knows_styles.returncode else 2)
         # A client without make, in both forms.
         for name, processes in [("acquire", 2), ("acquire3", 3), ("acquire blocks", 2), ("acquire_raw", 2)]:
             for form in ["fifo", "pipes"]:
                 flags = [f"--jobserver={form}", "--cpus", f"0.1-{processes}", "--time-limit", "1m"]
-                self.ok(PROGRAM, "run", *flags, "--", client, TEST_TO_RUN=name)
+                self.ok(PROGRAM, "run", *flags, "--", client_of_crate(), TEST_TO_RUN=name)
+
+
+class NewMakeTest(WithServer):
+    """The same with make 4.4 or later as the worker's make, whatever the machine has."""
+
+    def setUp(self) -> None:
+        if not NEW_MAKE:
+            self.skipTest("GNU make 4.4 is missing")
+        super().setUp()
+
+    def path(self) -> str:
+        programs = self.dir / "programs"
+        programs.mkdir()
+        (programs / "make").symlink_to(NEW_MAKE)
+        return f"{programs}:{super().path()}"
+
+    def test_make_gets_a_named_pipe_by_itself(self) -> None:
+        rules = "all: " + " ".join(f"o{n}" for n in range(12)) + "\no%:\n\t@./step $@\n"
+        (self.dir / "Makefile").write_text(f'{rules}flags:\n\t+@echo "$$MAKEFLAGS"\n')
+        script(self.dir / "step", STEP)
+        until_s = time.monotonic() + HUNG_S
+        while "--jobserver-auth=fifo:/" not in (said := self.ok(PROGRAM, "run", "--jobserver", "--", "make", "flags")):
+            # The worker has just begun to ask its make for its release.
+            self.assertLess(time.monotonic(), until_s, said)
+        for form in ["--jobserver", "--jobserver=pipes"]:
+            self.assertEqual(self.steps(form, "make"), (12, 3), form)
+            for made in self.dir.glob("o[0-9]*"):
+                made.unlink()
+
+    def test_the_clients_of_the_crate_get_their_tokens_in_both_styles(self) -> None:
+        self.check_clients_of_crate(styles=2)
 
 
 if __name__ == "__main__":
-    loaded = unittest.defaultTestLoader.loadTestsFromTestCase(JobserverTest)
+    loaded = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
     result = unittest.TextTestRunner(stream=sys.stdout).run(loaded)
     failed = len(result.failures) + len(result.errors)
     passed = 0 if failed else result.testsRun - len(result.skipped)

@@ -1194,6 +1194,11 @@ export interface components {
          */
         Jobserver: "auto" | "fifo" | "pipes";
         /**
+         * @description What a step says of its jobserver.
+         * @enum {string}
+         */
+        JobserverRequest: "auto" | "fifo" | "pipes" | "detected" | "none";
+        /**
          * @description How many processes a running task with a jobserver may run at a time, and how many it runs. Both count the one that
          *     every task may run.
          */
@@ -1760,6 +1765,8 @@ export interface components {
              *     an earlier release.
              */
             entitled_cpus?: number | null;
+            /** @description Whether steps that say nothing of a jobserver have one; absent: builds that a client detected have one. */
+            jobserver?: boolean | null;
             /** @description The queue's name, unique on the farm. */
             name: string;
             /**
@@ -2175,6 +2182,12 @@ export interface components {
              * @description Cpus that its tasks may hold while no other queue can use them; null is the quota.
              */
             burst_cpus?: number | null;
+            /**
+             * @description true gives a jobserver to each step that says nothing of one and can have one; false gives none to such steps, not
+             *     even to builds that a client detected. null: builds that a client detected have one. A change is for jobs that are
+             *     submitted afterwards.
+             */
+            jobserver?: boolean | null;
             /** @description Pauses the queue, with a note of the reason; null resumes it. */
             paused?: string | null;
             /**
@@ -2339,7 +2352,7 @@ export interface components {
             };
             /** @description The tasks need a worker with the tag `fetch`. */
             fetches?: boolean;
-            jobserver?: components["schemas"]["Jobserver"] | null;
+            jobserver?: components["schemas"]["JobserverRequest"] | null;
             kind?: components["schemas"]["Kind"] | null;
             /** @description Names of limits, such as licences, of which each task holds one while it runs. */
             limits?: string[];

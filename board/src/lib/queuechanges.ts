@@ -1,8 +1,12 @@
 // What a person changed in the settings of a queue.
 
-import type { SetQueue } from '../api/types';
+import type { Queue, SetQueue } from '../api/types';
 
-/** The settings that differ from those before: band, weight, quota, burst, turns, users. */
+/** A queue's setting of jobservers as a word. */
+export const jobserverWord = ({ jobserver }: Pick<Queue, 'jobserver'>): 'auto' | 'on' | 'off' =>
+  jobserver == null ? 'auto' : jobserver ? 'on' : 'off';
+
+/** The settings that differ from those before: band, weight, quota, burst, turns, users, jobservers. */
 export function queueChanges(before: readonly string[], values: readonly string[]): SetQueue {
   const differs = (i: number) => (values[i] ?? '').trim() !== before[i];
   const amount = (i: number) => ((values[i] ?? '').trim() === '' ? null : Number(values[i]));
@@ -18,5 +22,6 @@ export function queueChanges(before: readonly string[], values: readonly string[
         .map((user) => user.trim())
         .filter((user) => user !== ''),
     }),
+    ...(differs(6) && { jobserver: values[6] === 'auto' ? null : values[6] === 'on' }),
   };
 }

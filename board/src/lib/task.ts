@@ -36,6 +36,25 @@ export function etaOf(task: Pick<Task, 'state' | 'expected_end_ms'>, now: number
   return left >= 0 ? duration(left) : `${duration(-left)} late`;
 }
 
+/** How many processes a build runs of how many it may run now; empty of a task without a jobserver. */
+export function processesOf({ jobserver }: Pick<Task, 'jobserver'>): string {
+  return jobserver ? `${jobserver.used} of ${jobserver.share}` : '';
+}
+
+/** Whether a build wants more processes, and what holds it back; empty of one that has enough. */
+export function wishOf({ jobserver }: Pick<Task, 'jobserver'>): string {
+  if (!jobserver?.wants) return '';
+  switch (jobserver.held_back) {
+    case undefined:
+    case null:
+      return 'wants more';
+    case 'memory':
+      return 'wants more: memory is short';
+    case 'pressure':
+      return 'wants more: its processes wait for memory';
+  }
+}
+
 /** Where the failed tasks of a cause ran, such as `on box2`, or `first on box2, on 5 workers`. */
 export function whereOf(group: Pick<FailureGroup, 'first' | 'workers'>): string {
   const first = group.first.worker;

@@ -3,7 +3,7 @@
 import { change } from '../api/client';
 import type { Job, Limit, Queue, SetLimit, SetQueue, Task, Token } from '../api/types';
 import { plural } from '../lib/format';
-import { queueChanges } from '../lib/queuechanges';
+import { jobserverWord, queueChanges } from '../lib/queuechanges';
 import { type JobAction, type TaskAction, actionsOf, maySteer, taskActionsOf } from '../lib/rights';
 import { wordOf } from '../lib/states';
 import { type Field, ask } from './ask.svelte';
@@ -204,6 +204,7 @@ export function editQueue(queue: Queue, after: After): void {
     text(queue.burst_cpus),
     queue.turns ?? 'users',
     (queue.users ?? []).join(', '),
+    jobserverWord(queue),
   ];
   ask.about({
     title: `Edit queue ${queue.name}`,
@@ -251,6 +252,17 @@ export function editQueue(queue: Queue, after: After): void {
         kind: 'text',
         value: before[5]!,
         note: 'Names, separated by commas; * is all users. Administrators and the user of its name always may.',
+      },
+      {
+        label: 'Jobservers of tasks that say nothing of one',
+        kind: 'choice',
+        value: before[6]!,
+        options: [
+          { value: 'auto', text: 'builds such as make have one' },
+          { value: 'on', text: 'all have one' },
+          { value: 'off', text: 'none has one' },
+        ],
+        note: 'For jobs that are submitted from now on.',
       },
     ],
     run: (...values) => setQueue(queue.name, queueChanges(before, values), after),

@@ -3,6 +3,7 @@
 import asyncio
 import http.server
 import json
+import signal
 import socket
 import threading
 import unittest
@@ -10,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from unittest import mock
 
 import windlass
+from tests.servers import HUNG_S
 from windlass.models import Lagged
 
 JOB: Dict[str, Any] = {
@@ -167,32 +169,73 @@ class Several(unittest.TestCase):
             self.assertEqual(client.wait(5).state, "succeeded")
         self.assertEqual(client.address, f"http://{live.address}")
 
-    def test_a_run_that_is_cancelled_while_it_submits_cancels_its_job(self) -> None:
-        asked, go_on = threading.Event(), threading.Event()
-        self.addCleanup(go_on.set)
+    def submissions(self, *, answers: bool = True) -> Tuple[FakeServer, threading.Event]:
+        """A server that keeps back the answer of the first submission, and the event of its arrival. Where it has no
+        `answers`, it keeps back those of all."""
+        asked, never = threading.Event(), threading.Event()
+        self.addCleanup(never.set)
 
         def serve(path: str) -> Answer:
             if not path.endswith("/jobs"):
                 return 200, JOB if "jobs" in path else VERSION
-            asked.set()
-            go_on.wait()
-            return 201, {"job": 5, "existing": False}
+            if not asked.is_set() or not answers:
+                asked.set()
+                never.wait()
+                return None
+            return 200, {"job": 5, "existing": True}
 
-        server = self.fake(serve)
+        return self.fake(serve), asked
+
+    def check_cancelled(self, server: FakeServer) -> None:
+        """The submission was made again with its key, and its job was cancelled."""
+        keys = [body["key"] for path, body in server.asked if path == "POST /api/v1/jobs"]
+        self.assertEqual((len(keys), len(set(keys))), (2, 1), server.asked)
+        self.assertEqual(server.asked[-1][0], "POST /api/v1/jobs/5/cancel")
+
+    def test_a_run_that_is_cancelled_while_it_submits_cancels_its_job(self) -> None:
+        server, asked = self.submissions()
 
         async def work() -> None:
             async with windlass.AsyncClient(server.address, token="wl_a_b") as client:
                 run = asyncio.ensure_future(client.run(["true"]))
-                await asyncio.get_running_loop().run_in_executor(None, asked.wait)
+                await asyncio.get_running_loop().run_in_executor(None, asked.wait, HUNG_S)
                 run.cancel()
-                # The cancellation arrives before the answer.
-                await asyncio.sleep(0)
-                go_on.set()
                 with self.assertRaises(asyncio.CancelledError):
-                    await run
+                    await asyncio.wait_for(run, HUNG_S)
 
         asyncio.run(work())
-        self.assertIn("POST /api/v1/jobs/5/cancel", [path for path, _ in server.asked])
+        self.check_cancelled(server)
+
+    def interrupted_run(self, server: FakeServer, asked: threading.Event) -> None:
+        """A run that is interrupted when its submission has arrived."""
+
+        def interrupt() -> None:
+            asked.wait(HUNG_S)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.client(server.address).run(["true"])
+        thread.join(HUNG_S)
+
+    def test_a_run_that_is_interrupted_while_it_submits_cancels_its_job(self) -> None:
+        server, asked = self.submissions()
+        self.interrupted_run(server, asked)
+        self.check_cancelled(server)
+
+    def test_an_interrupted_run_ends_although_the_server_answers_nothing(self) -> None:
+        server, asked = self.submissions(answers=False)
+        with mock.patch("windlass.aio.CANCEL_S", 0.05):
+            self.interrupted_run(server, asked)
+        self.assertNotIn("cancel", server.asked[-1][0])
+
+    def test_a_submission_that_is_refused_is_not_made_again(self) -> None:
+        refusal = (403, {"error": {"code": "forbidden", "message": "no"}})
+        server = self.fake(lambda path: refusal if path.endswith("/jobs") else (200, VERSION))
+        with self.assertRaises(windlass.Forbidden):
+            self.client(server.address).run(["true"])
+        self.assertEqual(len([path for path, _ in server.asked if path.endswith("/jobs")]), 1)
 
     def test_a_stream_of_events_resumes_by_the_last_id_or_says_that_events_were_missed(self) -> None:
         event = b'data: {"worker":{"worker":"box1","what":"up"}}\n\n'

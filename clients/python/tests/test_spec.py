@@ -84,7 +84,9 @@ class Spec(unittest.TestCase):
         build, pipes = step("make", jobserver=True), step("make", jobserver="pipes", cpus="2-16")
         self.assertEqual((build["jobserver"], build["resources"]), ("auto", {"cpus": 0.1}))
         self.assertEqual((pipes["jobserver"], pipes["resources"], pipes["cpus_max"]), ("pipes", {"cpus": 2}, 16))
-        self.assertNotIn("jobserver", step("make", jobserver=False))
+        without = step("make", jobserver=False)
+        self.assertEqual((without["jobserver"], without["resources"]), ("none", {"cpus": 1}))
+        self.assertNotIn("jobserver", step("make"))
 
     def test_hints_are_fields_of_the_step(self) -> None:
         one = step("x", caches={"a": "1k", "b": None}, kind="evaluation", fetches=True, max_wait_s=1.5)

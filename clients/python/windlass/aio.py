@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import (
     TYPE_CHECKING,
     AsyncIterator,
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
+
+CANCEL_S = 10.0
+"""How long a caller who was interrupted waits for each answer of the server about the job that is to be cancelled."""
 
 
 class AsyncClient(ClientBase):
@@ -211,22 +215,28 @@ class AsyncClient(ClientBase):
         parent = self.parent_task()
         if parent is not None:
             options.setdefault("parent", parent)
-        # The cancellation of the caller must end neither the submission, whose job would run on unknown, nor the
-        # request that cancels the job.
-        submitting = self._io.start(self.submit(command, values=listed, **options))
+        spec = await self._whole(self._spec(command, listed, None, options))
+        submitted: Optional[Submitted] = None
         try:
-            job = await self.wait(await self._io.shield(submitting), timeout_s)
-        except BaseException:
-            await self._io.shield(self._cancel_quietly(submitting))
+            submitted = await self.submit_spec(spec)
+            job = await self.wait(submitted, timeout_s)
+        except BaseException as error:
+            # A submission that was refused has no job.
+            if submitted is not None or not isinstance(error, WindlassError):
+                # A second cancellation of the caller must not end the request that cancels the job.
+                await self._io.shield(self._cancel_quietly(spec, submitted))
             raise
         await self.check(job)
         return [await self.result(task) async for task in self.tasks(job)]
 
-    async def _cancel_quietly(self, submitting: Awaitable[Submitted]) -> None:
+    async def _cancel_quietly(self, spec: JobSpec, submitted: Optional[Submitted]) -> None:
+        """Cancels a job whose submission may have been interrupted: made again with its key, it tells the same job."""
         try:
-            await self.cancel((await submitting).job)
+            if submitted is None:
+                submitted = await self._read(Submitted, replace(calls.submit(spec), look_s=CANCEL_S))
+            await self._read(Job, replace(calls.act(submitted.job, "cancel"), look_s=CANCEL_S))
         except Exception:
-            # What interrupted the wait says more. Perhaps there is no job, or it has just ended.
+            # What interrupted the caller says more. Perhaps the job has just ended.
             pass
 
     async def result(self, task: TaskRef) -> TaskResult:

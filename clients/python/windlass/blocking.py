@@ -5,8 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
-from typing import Any, AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Generic, Iterator
-from typing import Optional, TypeVar, cast
+from typing import Any, AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Optional, TypeVar, cast
 
 from .servers import Server
 from .wire import Io, Wire
@@ -92,19 +91,5 @@ class BlockingIo(Io):
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         return function(*args)
 
-    def start(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        return _Done(run(work))
-
     def shield(self, work: Awaitable[T]) -> Awaitable[T]:
         return work
-
-
-class _Done(Generic[T]):
-    """Work that has ended."""
-
-    def __init__(self, value: T) -> None:
-        self._value = value
-
-    def __await__(self) -> Generator[None, None, T]:
-        yield from ()
-        return self._value

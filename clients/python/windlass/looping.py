@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any, Awaitable, Callable, Coroutine, Optional, TypeVar
+from typing import Any, Awaitable, Callable, Optional, TypeVar
 
 from .servers import Server
 from .wire import Io, Wire
@@ -55,9 +55,6 @@ class LoopIo(Io):
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(None, function, *args)
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        return asyncio.ensure_future(work)
 
     def shield(self, work: Awaitable[T]) -> Awaitable[T]:
         return asyncio.shield(work)

@@ -304,7 +304,7 @@ class Task(Model):
             return f"was ended by signal {(last.exit_code or 128) - 128}"
         words = {
             "time_limit": "exceeded its time limit",
-            "oom": "exceeded its memory limit",
+            "oom": "ran out of memory",
             "not_started": "could not be started",
             "lost": "was lost with its worker",
         }

@@ -140,7 +140,8 @@ class TaskOptions(TypedDict, total=False):
     """A number, "2-16" for as many as are idle, or "auto", which starts with 1 and learns from earlier tasks."""
     cpus_max: float
     jobserver: Union[bool, str]
-    """True, or "fifo" or "pipes": each task finds a GNU make jobserver, and books 0.1 cpus if `cpus` is not given."""
+    """True, or "fifo" or "pipes": each task finds a GNU make jobserver, and books 0.1 cpus if `cpus` is not given. False:
+    none, whatever the queue's setting says."""
     memory: Union[int, str]
     """Bytes, or a size such as "2G"; also the limit of each task."""
     gpus: int
@@ -218,14 +219,15 @@ def job_spec(
 
 def _step(command: Sequence[str], param: Optional[Param], given: Mapping[str, Any], inherit: str) -> Dict[str, Any]:
     """The step of the command."""
+    jobserver = _jobserver(given.get("jobserver"))
     step: Dict[str, Any] = {
         "command": command,
         "env": environment(given.get("env"), inherit, os.environ),
         "cwd": os.path.abspath(given.get("cwd") or os.getcwd()),
-        **_cpus(given.get("cpus", 0.1 if given.get("jobserver") else 1)),
+        **_cpus(given.get("cpus", 1 if jobserver in (None, "none") else 0.1)),
     }
-    if given.get("jobserver"):
-        step["jobserver"] = "auto" if given["jobserver"] is True else given["jobserver"]
+    if jobserver is not None:
+        step["jobserver"] = jobserver
     umask = given.get("umask") or own_umask()
     if umask is not None:
         step["umask"] = umask
@@ -263,6 +265,12 @@ def _fail_fast(text: str) -> Dict[str, str]:
     if how not in ("", "finish", "kill") or not re.fullmatch("[0-9]+%?", limit):
         raise ValueError(f"fail_fast is 'finish', 'kill', a number such as 3, '5%' or 'kill:3', not {text!r}")
     return {"fail_fast": how or "finish", "fail_limit": limit}
+
+
+def _jobserver(said: Union[bool, str, None]) -> Optional[str]:
+    if isinstance(said, bool):
+        return "auto" if said else "none"
+    return said
 
 
 def _cpus(cpus: Union[float, str]) -> Dict[str, Any]:

@@ -4,7 +4,7 @@ thread, and one is of a loop of asyncio."""
 from __future__ import annotations
 
 import abc
-from typing import Any, Awaitable, Callable, Coroutine, Optional, TypeVar
+from typing import Any, Awaitable, Callable, Optional, TypeVar
 
 from .servers import Server
 
@@ -45,10 +45,6 @@ class Io(abc.ABC):
     @abc.abstractmethod
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         """What a function returns that blocks its thread."""
-
-    @abc.abstractmethod
-    def start(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Begins work whose result may be asked for more than once."""
 
     @abc.abstractmethod
     def shield(self, work: Awaitable[T]) -> Awaitable[T]:

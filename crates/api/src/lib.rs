@@ -56,7 +56,7 @@ pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use fail_limit::{BadFailLimit, parse_fail_limit};
 pub use failure::{FailedTask, Failure, FailureGroup, Failures, JobReason};
 pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
-pub use limit::{Limit, LimitHolder, SetLimit};
+pub use limit::{Limit, LimitHolder, LimitTurn, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
 pub use log::{
     LOG_MARK_BYTES, LOG_MARK_EVERY_MS, LOG_MARKS_MAX, LogLine, LogLines, LogMark, LogMarks, LogStream,
@@ -73,15 +73,15 @@ pub use session::{
 };
 pub use space::{Combination, Param, Range, Space, SpaceError, TaskParam, Values};
 pub use submit::{
-    By, ChunksRequest, Depends, FailFast, Jobserver, Kind, Resources, StepRequest, SubmitError,
-    SubmitRequest, Submitted, Unplaceable,
+    By, ChunksRequest, Depends, FailFast, Jobserver, JobserverRequest, Kind, Resources, StepRequest,
+    SubmitError, SubmitRequest, Submitted, Unplaceable,
 };
 pub use task::{Attempt, End, HeldBack, JobserverUse, Task, TaskState, exit_code_of};
 pub use task_set::{BadTaskSet, ChangeTasks, TaskSet};
 pub use token::{CacheRight, CreateToken, CreatedToken, Role, Token};
 pub use turns::{
     ClientTurn, HeldTurn, TURN_LIMITS_MAX, TURN_SHAPES_MAX, TURN_TEXT_BYTES_MAX, TURN_WORKTREE_BYTES_MAX,
-    TurnEnd, TurnError, TurnLine, TurnList, TurnRequest, TurnState,
+    TurnEnd, TurnError, TurnHolds, TurnLine, TurnList, TurnRequest, TurnState,
 };
 pub use why::{Change, ChangeBy, IneligibleWorkers, JobserverWhy, Judged, RulePoints, Turn, Why};
 pub use word::{CauseWord, WhyWord, state_word};

@@ -7,7 +7,8 @@ use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
 use windlass_core::licences::{self, Busy};
 use windlass_core::queues::BadSetting;
 
-/// A limit, such as a number of licences. Each task of a step that names it holds one while it runs.
+/// A limit, such as a number of licences. Each task of a step that names it holds one while it runs, and so does each turn
+/// of a command.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Limit {
     /// The limit's name, unique on the farm.
@@ -15,7 +16,7 @@ pub struct Limit {
     /// Tasks that may hold it at a time over the farm; absent is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-    /// Tasks that hold it now.
+    /// Tasks and turns that hold it now.
     pub used: u32,
     /// Tasks that may hold it at a time on one worker; absent is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,6 +33,9 @@ pub struct Limit {
     /// Tasks that hold it now, by id, at most 20; absent in lists and in the answer to a change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<LimitHolder>,
+    /// Turns of commands that hold it now, by number, at most 20; absent where `holders` is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<LimitTurn>,
 }
 
 /// A task that holds a limit.
@@ -42,6 +46,17 @@ pub struct LimitHolder {
     /// The user who submitted its job.
     pub user: String,
     /// Name of the worker on which it runs.
+    pub worker: String,
+}
+
+/// A turn of a command that holds a limit.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LimitTurn {
+    /// The turn's number.
+    pub turn: u64,
+    /// The user who asked for it.
+    pub user: String,
+    /// Name of the worker that holds its room.
     pub worker: String,
 }
 

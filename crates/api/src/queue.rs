@@ -33,6 +33,9 @@ pub struct Queue {
     /// Weights of its users against each other; 100 for a user who is not listed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub user_weights: BTreeMap<String, u32>,
+    /// Whether steps that say nothing of a jobserver have one; absent: builds that a client detected have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobserver: Option<bool>,
     /// Tasks booked or running.
     pub running: u32,
     /// Cpus that these tasks hold.
@@ -115,6 +118,12 @@ pub struct SetQueue {
     /// Weights of users inside the queue, 1 to 10000; null is 100 again. Absent users keep theirs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub user_weights: BTreeMap<String, Option<u32>>,
+    /// true gives a jobserver to each step that says nothing of one and can have one; false gives none to such steps, not
+    /// even to builds that a client detected. null: builds that a client detected have one. A change is for jobs that are
+    /// submitted afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[schema(value_type = Option<bool>)]
+    pub jobserver: Option<Option<bool>>,
 }
 
 /// Deserializes a field so that null, `Some(None)`, differs from absent, `None`.
@@ -137,7 +146,8 @@ pub struct BadCpus {
 impl SetQueue {
     /// The names of the fields that it changes.
     pub fn fields(&self) -> Vec<&'static str> {
-        let SetQueue { band, weight, quota_cpus, burst_cpus, paused, users, turns, user_weights } = self;
+        let SetQueue { band, weight, quota_cpus, burst_cpus, paused, users, turns, user_weights, jobserver } =
+            self;
         let given = [
             ("band", band.is_some()),
             ("weight", weight.is_some()),
@@ -147,6 +157,7 @@ impl SetQueue {
             ("users", users.is_some()),
             ("turns", turns.is_some()),
             ("user_weights", !user_weights.is_empty()),
+            ("jobserver", jobserver.is_some()),
         ];
         given.into_iter().filter(|(_, is_given)| *is_given).map(|(field, _)| field).collect()
     }
@@ -159,6 +170,7 @@ impl SetQueue {
         put(&mut record.paused, self.paused.clone());
         put(&mut record.users, self.users.clone());
         put(&mut record.turns, self.turns.map(TurnsBy::core));
+        put(&mut record.jobserver, self.jobserver);
         for (user, weight) in &self.user_weights {
             match weight {
                 Some(weight) => _ = record.user_weights.insert(user.clone(), *weight),
@@ -228,6 +240,7 @@ mod tests {
             quota_cpu: Some(250),
             burst_cpu: Some(500),
             paused: Some("later".to_owned()),
+            jobserver: Some(true),
             ..QueueRecord::named("q")
         };
         queues.set(&record);
@@ -244,6 +257,8 @@ mod tests {
         assert_eq!(over(r#"{"quota_cpus":null}"#), free, "there is nothing to go beyond");
         let weighed = QueueRecord { user_weights: [("ann".to_owned(), 7)].into(), ..record.clone() };
         assert_eq!(over(r#"{"user_weights":{"ann":7,"bob":null}}"#), weighed);
+        assert_eq!(over(r#"{"jobserver":null}"#), QueueRecord { jobserver: None, ..record.clone() });
+        assert_eq!(over(r#"{"jobserver":false}"#), QueueRecord { jobserver: Some(false), ..record.clone() });
         assert_eq!(over(r#"{"turns":"jobs"}"#), QueueRecord { turns: core::TurnsBy::Jobs, ..record });
     }
 

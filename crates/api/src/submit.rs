@@ -186,9 +186,37 @@ pub struct StepRequest {
     pub cpus_max: Option<f64>,
     /// Each task finds a GNU make jobserver in its environment. It books the requested cpus alone, and what its worker
     /// has idle beyond them moves between the builds there while they run. Excludes `cpus_auto`, `nodes`, `with` and
-    /// `chunks`.
+    /// `chunks`. Absent is what the queue's `jobserver` says, and without that none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub jobserver: Option<Jobserver>,
+    pub jobserver: Option<JobserverRequest>,
+}
+
+/// What a step says of its jobserver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobserverRequest {
+    /// As the command and the tools of the worker need it.
+    Auto,
+    /// A named pipe, for make 4.4, ninja 1.13 and cargo.
+    Fifo,
+    /// Two inherited descriptors, for earlier releases of make.
+    Pipes,
+    /// The client detected that the command is a build, and its user said nothing of jobservers and cpus: as `auto`, with
+    /// 0.1 cpus, unless the queue's `jobserver` is false.
+    Detected,
+    /// None, whatever the queue says.
+    None,
+}
+
+impl JobserverRequest {
+    fn form(self) -> Option<core::Jobserver> {
+        match self {
+            JobserverRequest::Auto | JobserverRequest::Detected => Some(core::Jobserver::Auto),
+            JobserverRequest::Fifo => Some(core::Jobserver::Fifo),
+            JobserverRequest::Pipes => Some(core::Jobserver::Pipes),
+            JobserverRequest::None => None,
+        }
+    }
 }
 
 /// How a build gets its jobserver.
@@ -409,6 +437,12 @@ pub enum SubmitError {
 }
 
 impl SubmitRequest {
+    /// The numbers of its steps that leave it to their queue whether they have a jobserver.
+    pub fn jobservers_open(&self) -> Vec<u16> {
+        let open = self.steps.iter().enumerate().filter(|(_, step)| step.leaves_jobserver_to_queue());
+        open.filter_map(|(number, _)| u16::try_from(number).ok()).collect()
+    }
+
     /// The job for the engine. `user` is used if the request names none.
     pub fn into_spec(self, user: &str) -> Result<JobSpec, SubmitError> {
         let caps = self.steps.iter().map(|step| step.max_running).chain([self.max_running]);
@@ -509,6 +543,10 @@ fn check_range_of_cpus(
 }
 
 impl StepRequest {
+    fn leaves_jobserver_to_queue(&self) -> bool {
+        matches!(self.jobserver, None | Some(JobserverRequest::Detected))
+    }
+
     fn name_or_default(&self) -> String {
         self.name.clone().unwrap_or_else(|| "main".to_owned())
     }
@@ -604,11 +642,7 @@ impl StepRequest {
             deadline_ms: self.deadline_ms,
             cpus_auto: self.cpus_auto,
             cpus_max: self.cpus_max.map(|max| (max * 100.0).round() as u32),
-            jobserver: self.jobserver.map(|form| match form {
-                Jobserver::Auto => core::Jobserver::Auto,
-                Jobserver::Fifo => core::Jobserver::Fifo,
-                Jobserver::Pipes => core::Jobserver::Pipes,
-            }),
+            jobserver: self.jobserver.and_then(JobserverRequest::form),
             prefers: BTreeSet::new(),
         }
     }
@@ -683,7 +717,8 @@ impl StepRequest {
         if self.deadline_ms == Some(0) {
             return Err(SubmitError::NoDeadline(step()));
         }
-        if self.cpus_auto && self.jobserver.is_some() {
+        let asked = self.jobserver.filter(|_| !self.leaves_jobserver_to_queue());
+        if self.cpus_auto && asked.and_then(JobserverRequest::form).is_some() {
             return Err(SubmitError::LearnsAndShares(step()));
         }
         Ok(())

@@ -161,7 +161,7 @@ pub enum End {
     Signal,
     /// Killed at its time limit.
     TimeLimit,
-    /// Killed at its memory limit.
+    /// Killed at its memory limit; or memory was short, and the kernel killed one of its processes.
     Oom,
     /// It was killed on request.
     Canceled,

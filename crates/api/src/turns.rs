@@ -31,11 +31,13 @@ pub struct TurnRequest {
     /// task has its cpus already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<f64>,
-    /// Bytes of memory. Absent: what earlier turns of the same shape needed.
+    /// Bytes of memory. Absent: what earlier turns of the same shape needed, or a part of what is free where nothing is
+    /// known of it. Without a shape: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// What the command is, from exact to general, such as `rustc|compile|serde` and `rustc|compile`. Its memory is
-    /// that of the first of these texts of which something is known.
+    /// that of the first of these texts of which something is known. A client that names one says what the command holds
+    /// while it runs; until it does, all that is booked counts as not used yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shape: Vec<String>,
     /// The root of the repository, or another text: turns of one user with different texts take turns.
@@ -133,7 +135,7 @@ pub struct TurnLine {
     /// Why it waits, as a sentence for people; or why it gets no turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Bytes of memory that are booked for it; absent where none are, because nothing is known of its shape.
+    /// Bytes of memory that are booked for it now; absent where none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Name of the worker that holds the room; absent while it waits.
@@ -153,11 +155,19 @@ pub enum TurnState {
     Refused,
 }
 
+/// What a client says of a turn while its command runs, at most once a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TurnHolds {
+    /// Bytes of memory that the command and all that it started hold together.
+    pub memory: u64,
+}
+
 /// What a client says of a turn when its command has ended: the next ones of the shape are sized by it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TurnEnd {
-    /// The most bytes of memory that the command held.
+    /// The most bytes of memory that the command held, with all that it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory: Option<u64>,
     /// How long it ran.
@@ -193,9 +203,13 @@ pub struct ClientTurn {
     pub since_ms: u64,
     /// Cpus that it asks for.
     pub cpus: f64,
-    /// Bytes of memory that are booked for it, or will be; absent where none are.
+    /// Bytes of memory that are booked for it, or will be; absent where none are, and while it waits and nothing is known
+    /// of its shape.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
+    /// Bytes of memory that its command holds, as its client said last; absent where it has not said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_memory: Option<u64>,
     /// The worker that holds the room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,

@@ -186,6 +186,7 @@ impl Finished {
             err_bytes: self.err_bytes,
             message: self.message.map(cut),
             token_cpu_ms: self.token_cpu_ms,
+            process_memory: self.process_memory,
         }
     }
 }
@@ -196,22 +197,31 @@ pub fn order_to_wire(seq: u64, order: CoreOrder) -> Order {
     let what = match order {
         CoreOrder::Registered { epoch } => What::Welcome(Welcome { epoch: epoch.0 }),
         CoreOrder::Lease { sent, lasts_ns } => What::Lease(Lease { sent, lasts_ns }),
-        CoreOrder::Start { task, step, attempt, request, memory_limit, time_limit_ms, gang, riders } => {
-            What::Start(Start {
-                task: Some(Task::new(task, attempt)),
-                step: step.into(),
-                request: Some(request.into()),
-                time_limit_ms,
-                value: None,
-                values: Vec::new(),
-                memory_limit: Some(memory_limit.unwrap_or(0)),
-                nodes: gang.map(|gang| Nodes { rank: gang.rank, workers: gang.workers }),
-                riders: riders.into_iter().map(|(index, attempt)| Rider { index, attempt }).collect(),
-                chunk_values: Vec::new(),
-                network_bound: false,
-                jobserver: None,
-            })
-        }
+        CoreOrder::Start {
+            task,
+            step,
+            attempt,
+            request,
+            headroom_bytes,
+            memory_limit,
+            time_limit_ms,
+            gang,
+            riders,
+        } => What::Start(Start {
+            task: Some(Task::new(task, attempt)),
+            step: step.into(),
+            request: Some(request.into()),
+            time_limit_ms,
+            value: None,
+            values: Vec::new(),
+            memory_limit: Some(memory_limit.unwrap_or(0)),
+            nodes: gang.map(|gang| Nodes { rank: gang.rank, workers: gang.workers }),
+            riders: riders.into_iter().map(|(index, attempt)| Rider { index, attempt }).collect(),
+            chunk_values: Vec::new(),
+            network_bound: false,
+            jobserver: None,
+            headroom: headroom_bytes,
+        }),
         CoreOrder::Kill { task, attempt } => What::Kill(Task::new(task, attempt)),
         CoreOrder::Recall { task, attempt } => What::Recall(Task::new(task, attempt)),
         CoreOrder::Ack { task, attempt } => What::Ack(Task::new(task, attempt)),

@@ -65,9 +65,22 @@ fn a_jobserver_has_a_form_and_a_most() {
     let whole = spec(r#","jobserver":"auto""#).unwrap();
     assert_eq!(wire::Jobserver::of_step(&whole.steps[0].hints).unwrap().processes_max, None);
     assert_eq!(wire::Jobserver::of_step(&spec("").unwrap().steps[0].hints), None);
+    assert_eq!(spec(r#","jobserver":"none""#).unwrap().steps[0].hints.jobserver, None);
     let learned = spec(r#","jobserver":"auto","cpus_auto":true"#).unwrap_err();
     assert!(learned.contains("exclude each other"), "{learned}");
     assert!(spec(r#","jobserver":"always""#).unwrap_err().contains("unknown variant `always`"));
+}
+
+#[test]
+fn steps_that_say_nothing_of_a_jobserver_leave_it_to_their_queue() {
+    let text = r#"{"steps":[{"name":"a","command":["x"]},{"name":"b","command":["x"],"jobserver":"none"},
+        {"name":"c","command":["make"],"jobserver":"detected"},{"name":"d","command":["x"],"jobserver":"fifo"}]}"#;
+    let request: SubmitRequest = serde_json::from_str(text).unwrap();
+    assert_eq!(request.jobservers_open(), [0, 2]);
+    let steps = request.into_spec("ann").unwrap().steps;
+    let of: Vec<_> = steps.iter().map(|step| (step.hints.jobserver, step.request.cpu)).collect();
+    let (auto, fifo) = (Some(Jobserver::Auto), Some(Jobserver::Fifo));
+    assert_eq!(of, [(None, 100), (None, 100), (auto, 100), (fifo, 100)], "the core books less for a build");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Builds with real tools and a jobserver: make, cargo and gcc share the cpus of their worker, whatever is killed.
 
-use crate::support::{Farm, Random, kill, processes_with, show, wait_until, windlass};
+use crate::support::small_group::SmallGroup;
+use crate::support::{Farm, Random, is_root, kill, processes_with, show, wait_until, windlass};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -147,6 +148,37 @@ fn make_runs_as_many_processes_as_its_task_has_and_no_more() {
     let (notes, path) = (outer.join("notes"), outer.to_str().unwrap());
     runs(&farm, build(&farm, &["run", "--", "make", "-C", path], &notes, 3));
     assert_eq!(steps(&notes), (12, 3));
+}
+
+/// What a step says of its jobserver, and what it books.
+fn booked(step: &serde_json::Value) -> (serde_json::Value, f64) {
+    (step["jobserver"].clone(), step["resources"]["cpus"].as_f64().unwrap())
+}
+
+#[test]
+fn a_queue_says_which_of_its_tasks_have_a_jobserver() {
+    let farm = Farm::with_server(&["--cpus", "2"]);
+    let submit = |words: &[&str]| {
+        let words = [&["submit", "-o", "name", "--queue", "q"][..], words].concat();
+        let job = submitted(build(&farm, &words, Path::new("none"), 0));
+        booked(&farm.json(&["job", "show", &job])["steps"][0])
+    };
+    let (auto, none) = (serde_json::json!("auto"), serde_json::Value::Null);
+    let (script, make) = (["--", "./build"], ["--", "make"]);
+    assert_eq!((submit(&script), submit(&make)), ((none.clone(), 1.0), (auto.clone(), 0.1)));
+    farm.ok(&["queue", "set", "q", "--jobserver", "on"]);
+    assert!(farm.ok(&["queue", "show", "q"]).contains("on: tasks have one"));
+    assert_eq!((submit(&script), submit(&make)), ((auto.clone(), 1.0), (auto.clone(), 0.1)));
+    assert_eq!(submit(&["--no-jobserver", "--", "make"]), (none.clone(), 1.0));
+    farm.ok(&["queue", "set", "q", "--jobserver", "off"]);
+    assert_eq!((submit(&script), submit(&make)), ((none.clone(), 1.0), (none.clone(), 1.0)));
+    assert_eq!(submit(&["--jobserver", "--", "make"]), (auto.clone(), 0.1));
+    let dry = ["submit", "--dry-run", "-o", "json", "--queue", "q", "--", "make"];
+    let tried: serde_json::Value =
+        serde_json::from_str(&submitted(build(&farm, &dry, Path::new("none"), 0))).unwrap();
+    assert_eq!(booked(&tried["steps"][0]["step"]), (none, 1.0));
+    farm.ok(&["queue", "set", "q", "--jobserver", "auto"]);
+    assert_eq!(submit(&make), (auto, 0.1));
 }
 
 #[test]
@@ -323,6 +355,63 @@ fn the_linker_of_gcc_finds_the_jobserver() {
         assert!(output.status.success(), "{args:?}: {}\n{}", show(&output), farm.server_log());
         assert!(!show(&output).contains("warning"), "{args:?}: {}", show(&output));
     }
+}
+
+/// A linker of 200 MiB. It waits until three have begun, and then until three hold their memory or were killed.
+const LINK: &str = "\
+import os
+notes = os.environ['NOTES']
+def note(what):
+    with open(notes, 'a') as file:
+        file.write(what + '\\n')
+def count(of):
+    return sum(line.strip() in of for line in open(notes))
+note('+')
+while count('+') < 3: pass
+memory = bytearray(200 << 20)
+note('=')
+while count('=x') < 3: pass
+";
+
+/// Of three links of 200 MiB in 600 MiB the kernel kills one at least.
+#[test]
+fn a_build_whose_linker_was_killed_for_memory_runs_again() {
+    const TEST: &str = "a_build_whose_linker_was_killed_for_memory_runs_again";
+    if !is_root(TEST) || !has(TEST, &["make", "python3"]) {
+        return;
+    }
+    let Some(group) = SmallGroup::new("builds", "600M") else {
+        return println!("SKIP {TEST}: no control group of memory can be made");
+    };
+    let farm = Farm::new();
+    let mut command = group.joining(&farm.command(&["server", "start", "--cpus", "2", "--listen"]));
+    command.arg(format!("unix:{}", farm.socket().display())).stdin(Stdio::null());
+    let mut server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the server answers", || farm.run(&["server", "status"]).status.success());
+    let notes = farm.work().join("notes");
+    fs::write(farm.work().join("link.py"), LINK).unwrap();
+    let makefile = "all:\n\t@python3 link.py || { echo x >>$(NOTES); exit 1; }\n\
+                    ignored:\n\t-@python3 -c 'bytearray(900 << 20)'\nfails:\n\t@exit 1\n";
+    fs::write(farm.work().join("Makefile"), makefile).unwrap();
+    let run = |target: &str| {
+        let mut command = build(&farm, &["run", "--", "make", target], &notes, 0);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let all = [run("all"), run("all"), run("all")].map(|child| child.wait_with_output().unwrap());
+    let said: String = all.iter().map(show).collect();
+    assert!(all.iter().all(|output| output.status.success()), "{said}");
+    let again =
+        said.lines().find(|line| line.contains("a process of it was killed because memory was short"));
+    let again = again.unwrap_or_else(|| panic!("one was killed: {said}"));
+    assert!(again.contains("it held ") && again.contains("; it runs again with "), "{again}");
+    // What a build makes nothing of, and what fails by itself, is as before.
+    let ignored = run("ignored").wait_with_output().unwrap();
+    assert!(ignored.status.success() && show(&ignored).contains("Killed"), "{}", show(&ignored));
+    let task = &farm.json(&["job", "tasks", "last"])[0];
+    assert_eq!((&task["attempt"], &task["end"]), (&1.into(), &"exited".into()), "{task}");
+    assert_eq!(run("fails").wait_with_output().unwrap().status.code(), Some(2));
+    farm.ok(&["server", "stop"]);
+    server.wait().unwrap();
 }
 
 /// A process that holds a token and waits for a cpu would wait for ever.

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use windlass_gateway_nix::hook::framing::Try;
 
 /// Accounts that a machine has. Nobody's home is used.
 const ANN: &str = "daemon";
@@ -162,7 +163,10 @@ fn users_of_a_machine_share_its_server_and_are_who_the_kernel_says() {
 fn root_and_a_group_administer_a_machine_s_server() {
     let Some(machine) = Machine::start("root_and_a_group_administer") else { return };
     let (ann, bob) = (machine.member(ANN, false), machine.member(BOB, true));
-    machine.fails(4, &ann, &["queue", "set", ANN, "--weight", "300"]);
+    let said = machine.fails(4, &ann, &["queue", "set", ANN, "--weight", "300"]);
+    let why = format!("user '{ANN}' has the role user here, and this needs the role admin");
+    assert!(said.contains(&why) && said.contains("root, or a member of"), "{said}");
+    assert!(!said.contains("token"), "{said}");
     machine.ok(&bob, &["queue", "set", ANN, "--weight", "300"]);
     assert_eq!(machine.json(&ann, &["queue", "show", ANN])["weight"], 300);
     machine.farm.ok(&["queue", "set", ANN, "--weight", "200"]);
@@ -201,6 +205,40 @@ fn those_whom_a_machine_s_server_does_not_let_in_have_their_own() {
     assert!(show(&output).contains(&own), "{}", show(&output));
 }
 
+/// What Nix asks its build hook first: no settings, and a derivation.
+fn question() -> Vec<u8> {
+    let mut bytes = vec![0; 8];
+    let question = Try {
+        is_willing: false,
+        system: "x86_64-linux".to_owned(),
+        drv: "/nix/store/0-a.drv".to_owned(),
+        features: Vec::new(),
+    };
+    question.write(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn the_build_hook_of_nix_asks_a_machine_s_server() {
+    let Some(machine) = Machine::start("the_build_hook_of_nix_asks_a_machine_s_server") else { return };
+    let says = |who: &Account, server: &str| {
+        let mut command = machine.command(who, &["nix-hook", "--build-remote", "/bin/true", "0"]);
+        command.env("WINDLASS_SERVER", server);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut hook = command.spawn().unwrap();
+        hook.stdin.take().unwrap().write_all(&question()).unwrap();
+        show(&hook.wait_with_output().unwrap())
+    };
+    let ann = machine.member(ANN, false);
+    // A hook whose server does not answer within some milliseconds takes the build without an answer.
+    wait_until("the machine's server has said that it has no gateway of Nix", || {
+        says(&ann, "").contains("the server does not take builds")
+    });
+    for (who, server) in [(&ann, "own"), (&machine.account(STRANGER, Vec::new()), "")] {
+        assert!(says(who, server).contains("no server is named"), "{} {server}", who.name);
+    }
+}
+
 #[test]
 fn nobody_sees_or_ends_the_turn_of_another_user() {
     const SECRET: &str = "the-secret-of-ann";
@@ -214,9 +252,11 @@ fn nobody_sees_or_ends_the_turn_of_another_user() {
     let (own, others) = (of(&ann), of(&bob));
     assert_eq!((&own[0]["user"], &others[0]["user"]), (&ANN.into(), &ANN.into()));
     assert!(own[0]["command"].is_string() && others[0].get("command").is_none(), "{own:?} {others:?}");
-    let path = format!("/turns/{}/end", own[0]["turn"]);
-    let said = machine.fails(4, &bob, &["api", "POST", &path, "-f", "wall_ms=1"]);
-    assert!(said.contains("belongs to another user"), "{said}");
+    for (what, field) in [("end", "wall_ms=1"), ("memory", "memory=1")] {
+        let path = format!("/turns/{}/{what}", own[0]["turn"]);
+        let said = machine.fails(4, &bob, &["api", "POST", &path, "-f", field]);
+        assert!(said.contains("belongs to another user"), "{said}");
+    }
     let why = machine.ok(&bob, &["why", &format!("turn:{}", own[0]["turn"])]);
     assert!(!why.contains(SECRET), "{why}");
     assert_eq!(of(&ann).len(), 1, "it goes on");

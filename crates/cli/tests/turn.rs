@@ -1,5 +1,6 @@
 //! `windlass turn` with real processes: the command in the place of its caller, and turns that wait, last and end.
 
+use crate::support::small_group::SmallGroup;
 use crate::support::{Farm, is_root, kill, processes_with, show, wait_until, windlass};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -316,41 +317,13 @@ fn turns_are_told_with_their_worktree() {
     assert!(child.wait().unwrap().success());
 }
 
-/// A control group in which little memory is, removed at the end.
-struct SmallGroup(std::path::PathBuf);
-
-impl SmallGroup {
-    fn new(limit: &str) -> Option<SmallGroup> {
-        let name = format!("windlass-test-of-turns-{}", std::process::id());
-        for (mount, file) in [("memory", "memory.limit_in_bytes"), ("", "memory.max")] {
-            let dir = Path::new("/sys/fs/cgroup").join(mount).join(&name);
-            if std::fs::create_dir(&dir).is_ok() {
-                let group = SmallGroup(dir);
-                if group.0.join(file).exists() && std::fs::write(group.0.join(file), limit).is_ok() {
-                    // Where swap is counted, none is had.
-                    _ = std::fs::write(group.0.join("memory.memsw.limit_in_bytes"), limit);
-                    _ = std::fs::write(group.0.join("memory.swap.max"), "0");
-                    return Some(group);
-                }
-            }
-        }
-        None
-    }
-}
-
-impl Drop for SmallGroup {
-    fn drop(&mut self) {
-        _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn a_command_that_was_killed_for_memory_runs_once_more_with_more() {
     const TEST: &str = "a_command_that_was_killed_for_memory_runs_once_more_with_more";
     if !is_root(TEST) {
         return;
     }
-    let Some(group) = SmallGroup::new("200M") else {
+    let Some(group) = SmallGroup::new("turns", "200M") else {
         return println!("SKIP {TEST}: no control group of memory can be made");
     };
     let farm = Farm::with_server(&["--cpus", "2"]);
@@ -360,12 +333,8 @@ fn a_command_that_was_killed_for_memory_runs_once_more_with_more() {
         "echo try >> tries; [ $(wc -l < tries) = 2 ] && exit 0\nexec dd if=/dev/zero of=/dev/null bs=1G count=1",
     );
     let run = |flags: &[&str]| {
-        let line = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.0.display());
-        let mut shell = Command::new("sh");
-        let of_farm = farm.command(&[]);
-        shell.args(["-c", &line, windlass(), "turn"]).args(flags).args(["--", "./build"]);
-        shell.envs(of_farm.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        shell.current_dir(farm.work()).stdin(Stdio::null()).output().unwrap()
+        let mut command = group.joining(&farm.command(&["turn"]));
+        command.args(flags).args(["--", "./build"]).stdin(Stdio::null()).output().unwrap()
     };
     let tries = || {
         let mut text = String::new();
@@ -385,4 +354,70 @@ fn a_command_that_was_killed_for_memory_runs_once_more_with_more() {
     script(&farm.work().join("build"), "echo try >> tries; kill -KILL $$");
     let output = run(&["--memory", "auto"]);
     assert_eq!((output.status.signal(), tries()), (Some(libc::SIGKILL), 3), "{}", show(&output));
+}
+
+#[test]
+fn a_long_turn_is_listed_with_what_it_holds_and_the_next_one_is_booked_with_that() {
+    let farm = Farm::with_server(&["--cpus", "2", "--memory", "2GiB"]);
+    // A process of 200 MB that waits, and one that waits for it: what both hold counts.
+    let line =
+        format!("dd if=/dev/zero bs=200M count=1 2>/dev/null | {{ {}; cat >/dev/null; }}", until("go"));
+    let child = farm.spawn(&["turn", "--memory", "auto", "--", "sh", "-c", &line]);
+    let of = |name: &str| turns(&farm).first().and_then(|turn| turn[name].as_u64());
+    wait_until("the turn runs", || of("memory").is_some());
+    assert_eq!(of("memory"), Some(1 << 30), "half of what is free, because nothing is known");
+    wait_until("it is measured", || of("held_memory") >= Some(200 << 20));
+    assert!(of("held_memory") < Some(300 << 20), "{:?}", turns(&farm));
+    wait_until("it is booked with a quarter more", || of("memory") < Some(400 << 20));
+    assert!(of("memory") >= of("held_memory"));
+    File::create(farm.work().join("go")).unwrap();
+    assert!(child.wait_with_output().unwrap().status.success());
+    let booked = farm.ok(&["turn", "--memory", "auto", "--", "sh", "-c", "echo $WINDLASS_TURN_BOOKED"]);
+    let booked: u64 = booked.trim().parse().unwrap();
+    assert!((220 << 20..330 << 20).contains(&booked), "{booked}");
+}
+
+#[test]
+fn six_links_of_which_nothing_is_known_have_room_and_none_is_killed() {
+    const TEST: &str = "six_links_of_which_nothing_is_known_have_room_and_none_is_killed";
+    if !is_root(TEST) {
+        return;
+    }
+    let Some(group) = SmallGroup::new("links", "1G") else {
+        return println!("SKIP {TEST}: no control group of memory can be made");
+    };
+    let farm = Farm::with_server(&["--cpus", "8", "--memory", "1GiB"]);
+    // Two parts in five of the memory each, so that two have room and three have not.
+    script(
+        &farm.work().join("ld"),
+        "echo try >> tries\ndd if=/dev/zero bs=400M count=1 2>/dev/null | { sleep 1; cat >/dev/null; }",
+    );
+    let link = |n: usize| {
+        let line = format!("turn --strict --cpus 0 --memory auto -- ./ld -o t{n} a.o");
+        let args: Vec<&str> = line.split(' ').collect();
+        let mut command = group.joining(&farm.command(&args));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let all: Vec<Child> = (0..6).map(link).collect();
+    for child in all {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", show(&output));
+    }
+    let tries = std::fs::read_to_string(farm.work().join("tries")).unwrap();
+    assert_eq!(tries.lines().count(), 6, "each runs once");
+}
+
+#[test]
+fn a_limit_is_shown_with_the_turns_that_hold_it() {
+    let farm = Farm::with_server(&["--cpus", "2", "--name", "box"]);
+    farm.ok(&["limit", "set", "link", "1"]);
+    let child = farm.spawn(&["turn", "--limit", "link", "--", "sh", "-c", &until("go")]);
+    wait_until("it is held", || farm.json(&["limit", "show", "link"])["turns"][0]["turn"].is_u64());
+    let turn = turns(&farm).remove(0);
+    let shown = farm.ok(&["limit", "show", "link"]);
+    let holder = format!("turn {} of {} on box", turn["turn"], turn["user"].as_str().unwrap());
+    assert!(shown.contains("1 task at a time, 1 in use") && shown.contains(&holder), "{shown}");
+    File::create(farm.work().join("go")).unwrap();
+    assert!(child.wait_with_output().unwrap().status.success());
+    assert!(farm.fails(3, &["limit", "show", "none"]).contains("there is no limit 'none'"));
 }

@@ -340,6 +340,8 @@ pub enum WorkerCommand {
         attempt: u32,
         /// What it holds while it runs.
         request: Resources,
+        /// Bytes beyond that which are kept free for it, because earlier tasks held more.
+        headroom_bytes: u64,
         /// Kill threshold in bytes, never below `request.memory`. `None`: no kill limit, because the step requested no
         /// memory.
         memory_limit: Option<u64>,

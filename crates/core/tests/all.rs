@@ -1,6 +1,7 @@
 //! All tests of this crate as one program, which is linked once. Each file is a module: `--test all turns::` runs one.
 
 mod after_tasks;
+mod build_memory;
 mod caps;
 mod chunks;
 mod dedicated;
@@ -36,6 +37,7 @@ mod scoring;
 mod settings;
 mod sizes;
 mod task_requests;
+mod turn_memory;
 mod turns;
 mod unsure_starts;
 mod users;

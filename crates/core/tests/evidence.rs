@@ -5,7 +5,7 @@ use windlass_core::job::{Dependency, DependencyKind, StepSpec};
 use windlass_core::score::dependents::{Dependents, dependents};
 use windlass_core::score::history::{
     Histories, History, PROBE_MS, PROBES, Prediction, SAMPLES_MAX, SIGNATURES_MAX, Sample, Signature,
-    auto_cpus, probing,
+    auto_cpus, needs_after_kill, probing,
 };
 use windlass_core::score::speed::{SPEED_HALF_LIFE_NS, Speed};
 use windlass_core::score::windows::{Metric, Windowed, Windows};
@@ -83,6 +83,19 @@ fn a_kill_doubles_until_peaks_tell_better() {
     assert_eq!(history.predict().unwrap().memory_floor, Some(4));
     history.push(ended(1));
     assert_eq!(history.predict().unwrap().memory_floor, None, "the kill has left the ring");
+}
+
+#[test]
+fn a_kill_without_a_limit_is_forgotten_for_a_peak_about_as_high() {
+    let killed = |is_limited| Sample {
+        peak_memory: Some(needs_after_kill(1_000, is_limited)),
+        oom: true,
+        ..Sample::default()
+    };
+    let floor = |is_limited, peak| predict([killed(is_limited), ended(peak)]).memory_floor;
+    assert_eq!([937, 938, 1_100].map(|peak| floor(false, peak)), [Some(1_875), None, None]);
+    assert_eq!([1_000, 1_001].map(|peak| floor(true, peak)), [Some(2_000), None]);
+    assert_eq!(needs_after_kill(u64::MAX, false), u64::MAX - u64::MAX / 8);
 }
 
 #[test]

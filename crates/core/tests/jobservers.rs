@@ -188,6 +188,58 @@ fn what_no_keeper_could_give_tokens_to_is_refused() {
     }
 }
 
+/// The jobservers and the hundredths of a core of a job's steps that leave it to their queue whether they have one.
+fn settled(of_queue: Option<bool>, steps: Vec<StepSpec>) -> Vec<(bool, u32)> {
+    let mut farm = farm(8);
+    farm.tell(set_queue(QueueRecord { jobserver: of_queue, ..QueueRecord::named("q") }));
+    let jobservers_open = (0..steps.len() as u16).collect();
+    let submit = Submit { jobservers_open, ..Submit::new(REQUEST, spec("q", steps)) };
+    let mut tried = submit.clone();
+    tried.settle(farm.engine.queues());
+    let request = farm.ask(|request| Event::Submit(Box::new(Submit { request, ..submit })));
+    let Reply::Submitted { job, .. } = &farm.replies[&request] else { panic!("{:?}", farm.replies) };
+    let found = farm.engine.job(*job).expect("it was taken in");
+    assert_eq!(*found.spec, tried.spec.without_bodies(), "a dry run shows the same");
+    let steps = found.spec.steps.iter();
+    steps.map(|step| (step.hints.jobserver.is_some(), step.request.cpu)).collect()
+}
+
+#[test]
+fn a_queue_gives_jobservers_to_steps_that_say_nothing_and_takes_them_from_builds() {
+    let named = |name: &str, step: StepSpec| StepSpec { name: name.to_owned(), ..step };
+    let steps = || vec![named("a", step(1, cores(2))), named("b", with_jobserver(step(1, cores(1))))];
+    assert_eq!(settled(None, steps()), [(false, 200), (true, 10)], "a build begins at once");
+    assert_eq!(settled(Some(true), steps()), [(true, 200), (true, 10)]);
+    assert_eq!(settled(Some(false), steps()), [(false, 200), (false, 100)]);
+    // What cannot have one goes without, and is not refused.
+    let chunks = Some(Chunks { block: 1, runs: Vec::new(), size: ChunkSize::Fixed(2) });
+    let learns = Hints { cpus_auto: true, ..Hints::default() };
+    let unable = [
+        StepSpec { nodes: Some(2), ..step(2, cores(1)) },
+        StepSpec { chunks, ..step(2, cores(1)) },
+        StepSpec { is_external: true, ..step(1, cores(1)) },
+        StepSpec { hints: learns, ..step(1, cores(1)) },
+        StepSpec { request: Resources::new(0, 1), ..step(1, cores(1)) },
+    ];
+    for step in unable {
+        let cpu = step.request.cpu;
+        assert_eq!(settled(Some(true), vec![step.clone()]), [(false, cpu)], "{step:?}");
+        assert_eq!(settled(None, vec![with_jobserver(step.clone())])[0], (false, cpu), "{step:?}");
+    }
+}
+
+#[test]
+fn what_a_step_says_of_its_jobserver_stands_over_the_setting_of_its_queue() {
+    let mut farm = farm(8);
+    for (queue, jobserver) in [("on", true), ("off", false)] {
+        farm.tell(set_queue(QueueRecord { jobserver: Some(jobserver), ..QueueRecord::named(queue) }));
+    }
+    let (plain, build) =
+        (farm.submit(spec("on", [step(1, cores(1))])), farm.submit(spec("off", [builds(1)])));
+    let has = |job: JobId| farm.engine.job(job).unwrap().spec.steps[0].hints.jobserver.is_some();
+    assert_eq!((has(plain), has(build)), (false, true));
+}
+
 /// The only task of a job ends after 100 seconds, with this to say of its tokens.
 fn end_after_100_s(farm: &mut Farm, job: JobId, token_cpu_ms: Option<u64>) {
     let started = farm.now;

@@ -43,6 +43,13 @@ pub(crate) async fn speaks_for_job(
 fn refuse(caller: Option<&Caller>) -> Refused {
     let response = match caller {
         None => say(StatusCode::UNAUTHORIZED, "this server asks for a token, and the request has none"),
+        Some(caller) if caller.token.is_none() => {
+            let (user, role) = (&caller.user, caller.role.as_str());
+            say(
+                StatusCode::FORBIDDEN,
+                format!("user '{user}' has the role {role} here, which does not allow it"),
+            )
+        }
         Some(_) => say(StatusCode::FORBIDDEN, "this token's role does not allow it"),
     };
     response.into()

@@ -64,7 +64,7 @@ pub fn certificate_names(certificate: &CertificateDer<'_>, worker: &str) -> bool
 }
 
 /// Why a request is not let in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what went wrong")]
 pub enum Denied {
     #[error("this server asks for a token, and the request has none")]
@@ -101,22 +101,40 @@ pub enum Denied {
         takes.as_str()
     )]
     RoleOf { has: Role, takes: Access },
+    /// Of a caller whom the kernel made known, who has no token.
+    #[error("user '{user}' has the role {} here, and this needs the role {}", has.as_str(), takes.as_str())]
+    RoleOfUser { user: String, has: Role, takes: Access },
+    /// The handler said why.
+    #[error("the caller has no right to it")]
+    Rights,
 }
 
 impl Denied {
+    /// The denial of what is for callers of other roles.
+    pub(crate) fn of_role(caller: &Caller, takes: Access) -> Denied {
+        let has = caller.role;
+        match caller.token {
+            Some(_) => Denied::RoleOf { has, takes },
+            None => Denied::RoleOfUser { user: caller.user.clone(), has, takes },
+        }
+    }
+
     /// The error code on the wire.
-    pub fn code(self) -> ErrorCode {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Denied::Certificate | Denied::Role | Denied::RoleOf { .. } | Denied::CrossSite(_) => {
-                ErrorCode::Forbidden
-            }
+            Denied::Certificate
+            | Denied::Role
+            | Denied::RoleOf { .. }
+            | Denied::RoleOfUser { .. }
+            | Denied::Rights
+            | Denied::CrossSite(_) => ErrorCode::Forbidden,
             Denied::Connections => ErrorCode::Unavailable,
             _ => ErrorCode::Unauthorized,
         }
     }
 
     /// What the client or an administrator can do about it.
-    pub fn hint(self) -> &'static str {
+    pub fn hint(&self) -> &'static str {
         match self {
             Denied::Certificate => "issue one with 'windlass ca issue DIR --worker NAME'",
             Denied::Password => "send it as 'Authorization: Bearer TOKEN'",
@@ -126,6 +144,10 @@ impl Denied {
             Denied::RoleOf { .. } => {
                 "ask an administrator to do it, or for a token of that role: 'windlass token create --role ROLE'"
             }
+            Denied::RoleOfUser { .. } => {
+                "ask an administrator to do it: root, or a member of the group that 'admins' of [machine] names"
+            }
+            Denied::Rights => "ask its user or an administrator",
             Denied::Session | Denied::Code => "sign in again: 'windlass board' opens the board, signed in",
             Denied::CrossSite(CrossSite::Host) => {
                 "address the server as 127.0.0.1 or localhost with its port; for a reverse proxy set hosts of [board]"
@@ -575,6 +597,10 @@ mod tests {
             assert_eq!((known.user.as_str(), known.role, known.token), ("ann", role, None));
             assert_eq!(auth.of_right(&Right::Local(ann(is_admin))).unwrap().role, role);
         }
+        let known = asks(LocalClient::Known(ann(false))).unwrap();
+        let denied = Denied::of_role(&known, Access::Admin);
+        assert_eq!(denied.to_string(), "user 'ann' has the role user here, and this needs the role admin");
+        assert!(denied.code() == ErrorCode::Forbidden && !denied.hint().contains("token"), "{denied:?}");
         assert_eq!(asks(LocalClient::Nameless(7)), Err(Denied::Nameless));
         assert_eq!(asks(LocalClient::TooMany(7)), Err(Denied::Connections));
     }

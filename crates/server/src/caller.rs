@@ -10,7 +10,7 @@ use windlass_core::engine::SERVABLE;
 pub struct Caller {
     /// The user's name. The jobs of that name are the caller's.
     pub user: String,
-    /// The role of the caller's token.
+    /// The role of the caller's token, or of a user of this machine.
     pub role: Role,
     /// The worker that the caller speaks for; `None` for callers other than workers.
     pub worker: Option<String>,

@@ -191,7 +191,7 @@ impl Handle {
     pub async fn tell(&self, event: Event) {
         let room = self.shared.room.clone().acquire_owned().await.expect("nothing closes it");
         // A closed inbox is a server that ends: nobody is left to care.
-        _ = self.inbox.send(Inbox::Event(event, room)).await;
+        _ = self.inbox.send(Inbox::Event(Box::new(event), room)).await;
     }
 
     /// As [`Handle::tell`], from where nothing can wait, such as a drop: a task waits in its place.

@@ -17,7 +17,7 @@ pub(crate) enum Inbox {
         Option<Box<Once>>,
     ),
     /// An event that needs no answer, and the room that it takes until the engine takes it up.
-    Event(Event, OwnedSemaphorePermit),
+    Event(Box<Event>, OwnedSemaphorePermit),
     Worker {
         link: u64,
         messages: Vec<WorkerMessage>,

@@ -328,7 +328,7 @@ impl Shell {
             }
             Inbox::Event(event, room) => {
                 drop(room);
-                self.handle(event);
+                self.handle(*event);
             }
             Inbox::Worker { link, messages } => {
                 for message in messages {

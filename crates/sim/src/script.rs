@@ -25,6 +25,7 @@ use windlass_core::engine::{Event, Fact, Reply, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, TaskResult};
 use windlass_core::plan::Policy;
+use windlass_core::score::history::Sample;
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::time::NS_PER_MS;
 use windlass_core::{Epoch, JobId, RequestId, TaskId, WorkerId};
@@ -126,10 +127,7 @@ impl ScriptWorld {
             "forget" => self.forget(args)?,
             "lend" | "reclaim" => self.lend(args)?,
             "alloc" => self.alloc(args)?,
-            "free" => {
-                let alloc = AllocId(args.number(0)?);
-                self.world.tell(Event::Release { alloc });
-            }
+            "free" | "holds" | "ended" => self.outside(args)?,
             "kill-keeper" | "start-keeper" | "cut" | "connect" => self.machine(args)?,
             "kill-scheduler" => self.world.kill_scheduler(),
             "start-scheduler" => self.world.start_scheduler(),
@@ -508,11 +506,30 @@ impl ScriptWorld {
             queue,
             turn_of,
             amounts: args.amounts()?,
+            shapes: args.shapes(),
             needs: args.needs(),
             wait_max_ms: args.named_duration_ns("wait")?.unwrap_or(0) / NS_PER_MS,
             ..PlaceRequest::default()
         };
         self.tell(Event::Alloc { request, place: Box::new(place) });
+        Ok(())
+    }
+
+    /// What a client says of the work in its place, or of work that has ended.
+    fn outside(&mut self, args: &Args) -> Result<(), String> {
+        let event = match args.verb() {
+            "free" => Event::Release { alloc: AllocId(args.number(0)?) },
+            "holds" => Event::OutsideWorkHolds {
+                alloc: AllocId(args.number(0)?),
+                bytes: args::bytes_of(args.word(1)?)?,
+            },
+            _ => {
+                let peak_memory = args.named("peak").map(args::bytes_of).transpose()?;
+                let sample = Sample { peak_memory, oom: args.has("oom"), ..Sample::default() };
+                Event::OutsideWorkEnded { signatures: args.shapes(), sample }
+            }
+        };
+        self.world.tell(event);
         Ok(())
     }
 

@@ -31,7 +31,8 @@ pub const ATTEMPT: &str = "attempt, worker, epoch, late, idx, booked";
 pub const WORKER: &str =
     "id, name, epoch, incarnation, draining, capacity, attributes, identity, state, lease_until, note";
 /// The columns of [`queue`].
-pub const QUEUE: &str = "name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights";
+pub const QUEUE: &str =
+    "name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights, jobserver";
 /// The columns of [`limit`].
 pub const LIMIT: &str = "name, max, per_worker, busy_exits, back_off_ms";
 
@@ -145,6 +146,7 @@ fn result<R: StoredRow>(row: &R) -> Result<Option<TaskResult>, RowError> {
         cpu_ms: row.optional_number(5)?,
         token_cpu_ms: None,
         peak_memory: row.optional_number(6)?,
+        process_memory: None,
         disk_bytes: row.optional_number(9)?,
         out_bytes: row.optional_number(7)?.unwrap_or(0),
         err_bytes: row.optional_number(8)?.unwrap_or(0),
@@ -234,6 +236,7 @@ pub fn queue<R: StoredRow>(row: &R) -> Result<QueueRecord, RowError> {
         users: row.json(6, spec::from_json)?.unwrap_or_default(),
         turns: if row.flag(7)? { TurnsBy::Jobs } else { TurnsBy::Users },
         user_weights: row.json(8, spec::from_json)?.unwrap_or_default(),
+        jobserver: row.optional_small(9)?.map(|flag| flag != 0),
     })
 }
 

@@ -99,6 +99,7 @@ fn result(end: End) -> TaskResult {
         cpu_ms: Some(3),
         token_cpu_ms: None,
         peak_memory: None,
+        process_memory: None,
         disk_bytes: Some(4096),
         out_bytes: 10,
         message: Some("too dark".to_owned()),
@@ -675,11 +676,13 @@ fn queues_and_limits_are_as_they_were_set_last() {
             users: ["ann".to_owned(), "*".to_owned()].into(),
             turns: TurnsBy::Jobs,
             user_weights: [("ann".to_owned(), 10_000), ("b'\n".to_owned(), 1)].into(),
+            jobserver: Some(true),
             ..queue("a", 10_000, Some(u32::MAX))
         };
         let writes = vec![
             Write::Queue(QueueRecord { band: Some(7), burst_cpu: Some(60), ..queue("b", 100, Some(50)) }),
             Write::Queue(paused.clone()),
+            Write::Queue(QueueRecord { jobserver: Some(false), ..queue("b", 1, None) }),
             Write::Queue(queue("b", 1, None)),
             Write::Queue(queue("gone", 1, None)),
             Write::QueueGone("gone".to_owned()),
@@ -723,17 +726,14 @@ fn what_placement_goes_by_is_there_after_the_file_was_closed() {
     let address = format!("sqlite:{}", dir.path().join("w.db").display());
     let before = block_on(async {
         let store = Store::open(&address).unwrap();
-        let queue = QueueRecord { weight: 7, quota_cpu: Some(250), ..QueueRecord::named("q") };
+        let queue = QueueRecord { weight: 7, jobserver: Some(false), ..QueueRecord::named("q") };
         let limit = Write::Limit { name: "maya".to_owned(), limit: Some(Limit::of(2)) };
         let job = new_job(1, spec("n", "u", None));
         let known = history("s", vec![sample(1), sample(2)], 5);
         commit(&store, vec![job, book(task(1, 0), 1), known, Write::Queue(queue), limit]).await;
         store.load().await.unwrap()
     });
-    assert_eq!(
-        (before.ground.history.len(), before.ground.queues.len(), before.ground.limits.len()),
-        (1, 1, 1)
-    );
+    assert_eq!([before.ground.history.len(), before.ground.queues.len(), before.ground.limits.len()], [1; 3]);
     assert_eq!(block_on(Store::open(&address).unwrap().load()).unwrap(), before);
 }
 

@@ -46,6 +46,7 @@ async fn filled(address: &str) -> Store {
         paused: Some("why".to_owned()),
         users: ["ann".to_owned()].into(),
         user_weights: [("ann".to_owned(), 3)].into(),
+        jobserver: Some(false),
         ..QueueRecord::named("q")
     };
     let others = vec![

@@ -81,8 +81,12 @@ struct SlotMemory {
     /// File of a v1 group that a process writes to in order to join; `None` on v2, where the slot's group has
     /// the limit.
     procs: Option<KeptFile>,
+    /// Kills that the group had counted when its task began.
     ooms: u64,
     limit: Option<u64>,
+    /// Whether the task's processes join the group although the task has no limit.
+    #[serde(default)]
+    joins: bool,
     /// Bytes that the task before left charged to the group, in files of a tmpfs.
     #[serde(default)]
     left_behind: u64,
@@ -198,15 +202,17 @@ impl Drop for Cgroups {
 }
 
 impl Slot {
-    /// Sets the memory limit in bytes, or lifts it, and counts out-of-memory kills from now on. Returns false
-    /// if the limit is not enforced here.
-    pub fn arm(&mut self, limit: Option<u64>) -> io::Result<bool> {
+    /// Sets the memory limit in bytes, or lifts it, and counts out-of-memory kills from now on. With `joins` the memory
+    /// of the next task is counted although it has no limit, also where that costs its start one more group. Returns
+    /// false if the limit is not enforced here.
+    pub fn arm(&mut self, limit: Option<u64>, joins: bool) -> io::Result<bool> {
         let Some(memory) = &mut self.memory else { return Ok(limit.is_none()) };
         if memory.limit != limit {
             memory.set(limit)?;
             memory.limit = limit;
         }
-        if limit.is_some() {
+        memory.joins = joins;
+        if memory.has_processes() {
             memory.ooms = memory.oom_kills().unwrap_or(0);
         }
         // Most tasks leave nothing behind, and need no look.
@@ -217,7 +223,7 @@ impl Slot {
     /// Bytes that the group's processes hold together, as the kernel counts them: a page that several share counts
     /// once, and page cache that can be taken back does not count. `None` where no group counts the processes.
     pub fn held_bytes(&self) -> Option<u64> {
-        let memory = self.memory.as_ref().filter(|memory| !memory.v1 || memory.limit.is_some())?;
+        let memory = self.memory.as_ref().filter(|memory| memory.has_processes())?;
         Some(memory.held()?.saturating_sub(memory.left_behind))
     }
 
@@ -226,10 +232,10 @@ impl Slot {
         self.group.as_ref().filter(|_| !self.was_killed.get()).map(AsRawFd::as_raw_fd)
     }
 
-    /// Files into which a process writes `0` to join the slot's groups. The v1 memory group is joined only
-    /// with `limit`.
-    pub fn join_fds(&self, limit: bool) -> [Option<RawFd>; 2] {
-        let memory = self.memory.as_ref().filter(|_| limit).and_then(|m| m.procs.as_ref());
+    /// Files into which a process writes `0` to join the slot's groups. Only tasks with a limit join the v1 memory
+    /// group, and those for which [`Slot::arm`] was told so.
+    pub fn join_fds(&self) -> [Option<RawFd>; 2] {
+        let memory = self.memory.as_ref().filter(|m| m.has_processes()).and_then(|m| m.procs.as_ref());
         [Some(self.procs.as_raw_fd()), memory.map(|file| file.as_raw_fd())]
     }
 
@@ -275,8 +281,15 @@ impl Slot {
 
     /// Whether the kernel killed a process of the group for its memory limit since [`Slot::arm`].
     pub fn was_oom_killed(&self) -> bool {
-        let Some(memory) = self.memory.as_ref().filter(|m| m.limit.is_some()) else { return false };
-        memory.oom_kills().is_some_and(|n| n > memory.ooms)
+        self.memory.as_ref().is_some_and(|memory| memory.limit.is_some())
+            && self.lost_to_memory() == Some(true)
+    }
+
+    /// Whether the kernel killed a process of the group because memory was short, here or in a group above, since
+    /// [`Slot::arm`]. `None` where no group counts the task's processes.
+    pub fn lost_to_memory(&self) -> Option<bool> {
+        let memory = self.memory.as_ref().filter(|memory| memory.has_processes())?;
+        Some(memory.oom_kills()? > memory.ooms)
     }
 
     /// Process numbers of the group, in this process's PID namespace.
@@ -296,7 +309,13 @@ impl SlotMemory {
     /// A group of version 1 if it has a file with which processes join it.
     fn new(dir: PathBuf, procs: Option<KeptFile>) -> SlotMemory {
         let (v1, saw_shared) = (procs.is_some(), Cell::new(false));
-        SlotMemory { dir, v1, procs, ooms: 0, limit: None, left_behind: 0, saw_shared }
+        SlotMemory { dir, v1, procs, ooms: 0, limit: None, joins: false, left_behind: 0, saw_shared }
+    }
+
+    /// Whether the task's processes are in the group. A task without a limit joins no group of version 1: one more
+    /// would cost its start more than the rest of it.
+    fn has_processes(&self) -> bool {
+        !self.v1 || self.limit.is_some() || self.joins
     }
 
     fn held(&self) -> Option<u64> {
@@ -346,13 +365,21 @@ fn write_weight(dir: &Path, cpu: u32, is_v1: bool) -> io::Result<()> {
 /// How often the kernel has killed a process of this process's own group because memory was short; `None` where no group
 /// counts that.
 pub fn own_oom_kills() -> Option<u64> {
-    let mounts = Mounts::read(Path::new("/")).ok()?;
-    let v2 = mounts.v2.and_then(|group| oom_kills_of(&group.own.join("memory.events")));
-    // On a hybrid machine the group of version 2 has no memory controller.
-    v2.or_else(|| oom_kills_of(&mounts.memory_v1?.own.join("memory.oom_control")))
+    oom_kills_of(&own_oom_file()?)
 }
 
-fn oom_kills_of(file: &Path) -> Option<u64> {
+/// The file with that count; `None` where there is none. In version 2 it counts for the groups below, too, and is that
+/// of the group in which the worker was started. In version 1 tasks without a group of their own are in this process's.
+pub fn own_oom_file() -> Option<PathBuf> {
+    let mounts = Mounts::read(Path::new("/")).ok()?;
+    let v2 = mounts.v2.map(|group| group.home().join("memory.events"));
+    // On a hybrid machine the group of version 2 has no memory controller.
+    let v1 = mounts.memory_v1.map(|group| group.own.join("memory.oom_control"));
+    [v2, v1].into_iter().flatten().find(|file| oom_kills_of(file).is_some())
+}
+
+/// How often the kernel has killed a process for memory, by such a file.
+pub fn oom_kills_of(file: &Path) -> Option<u64> {
     field(&fs::read_to_string(file).ok()?, "oom_kill")
 }
 
@@ -505,16 +532,11 @@ mod tests {
         assert_eq!([held(""), held("anon\n"), held("rss x")], [None; 3]);
     }
 
-    #[test]
-    fn what_a_task_leaves_in_its_group_is_not_held_by_the_next_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let memory = SlotMemory::new(dir.path().to_owned(), None);
-        let stat = |anon: u64, shmem: u64| {
-            fs::write(dir.path().join("memory.stat"), format!("anon {anon}\nshmem {shmem}\n")).unwrap();
-        };
+    /// A slot whose memory group is this directory; of version 1 if a process joins it by a file.
+    fn slot_with_memory(dir: &Path, joined_by: Option<KeptFile>) -> Slot {
         let file = || KeptFile(File::open("/dev/null").unwrap());
-        let mut slot = Slot {
-            dir: dir.path().to_owned(),
+        Slot {
+            dir: dir.to_owned(),
             group: None,
             was_killed: Cell::new(false),
             procs: file(),
@@ -523,17 +545,52 @@ mod tests {
             cpu: file(),
             cpu_v1: None,
             weight: None,
-            memory: Some(memory),
+            memory: Some(SlotMemory::new(dir.to_owned(), joined_by)),
+        }
+    }
+
+    #[test]
+    fn what_a_task_leaves_in_its_group_is_not_held_by_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let stat = |anon: u64, shmem: u64| {
+            fs::write(dir.path().join("memory.stat"), format!("anon {anon}\nshmem {shmem}\n")).unwrap();
         };
+        let mut slot = slot_with_memory(dir.path(), None);
         stat(100, 50);
-        slot.arm(None).unwrap();
+        slot.arm(None, false).unwrap();
         assert_eq!(slot.held_bytes(), Some(150));
         stat(0, 50);
-        slot.arm(None).unwrap();
+        slot.arm(None, false).unwrap();
         stat(30, 50);
         assert_eq!(slot.held_bytes(), Some(30));
         stat(30, 0);
         assert_eq!(slot.held_bytes(), Some(0), "another task deleted it");
+    }
+
+    #[test]
+    fn a_kill_counts_for_the_task_whose_process_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let kills = |file: &str, count: u64| {
+            fs::write(dir.path().join(file), format!("max 3\noom 2\noom_kill {count}\n")).unwrap();
+        };
+        let mut v2 = slot_with_memory(dir.path(), None);
+        assert_eq!(v2.lost_to_memory(), None, "nothing is counted there");
+        kills("memory.events", 4);
+        v2.arm(None, false).unwrap();
+        assert_eq!(v2.lost_to_memory(), Some(false), "those were of tasks before it");
+        kills("memory.events", 5);
+        assert_eq!((v2.lost_to_memory(), v2.was_oom_killed()), (Some(true), false), "it has no limit");
+        // In version 1 it is in the group only if it joins it.
+        let mut v1 = slot_with_memory(dir.path(), Some(KeptFile(File::open("/dev/null").unwrap())));
+        kills("memory.oom_control", 1);
+        v1.arm(None, false).unwrap();
+        assert_eq!((v1.lost_to_memory(), v1.join_fds()[1]), (None, None));
+        v1.arm(None, true).unwrap();
+        assert!(v1.join_fds()[1].is_some());
+        kills("memory.oom_control", 2);
+        assert_eq!((v1.lost_to_memory(), v1.was_oom_killed()), (Some(true), false));
+        v1.arm(None, true).unwrap();
+        assert_eq!(v1.lost_to_memory(), Some(false));
     }
 
     #[test]

@@ -214,7 +214,7 @@ pub struct StartMessage {
 }
 
 /// A GNU make jobserver for one task.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobserverSpec {
     /// How the task reaches it.
     #[serde(default, deserialize_with = "known_form")]
@@ -222,6 +222,10 @@ pub struct JobserverSpec {
     /// Processes that the task may run at a time at most; `None` is what the worker has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes_max: Option<u32>,
+    /// Bytes that one of its processes may need, by what those of earlier tasks held. `None` if nothing is known, or if
+    /// the task asked for memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -453,6 +457,9 @@ pub struct WireResult {
     /// Time for which tokens of its jobserver were given, in milliseconds: two tokens for a second are 2,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_cpu_ms: Option<u64>,
+    /// Peak memory of the largest of its processes, in bytes; of a task with a jobserver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_memory: Option<u64>,
 }
 
 /// Splits a stream of bytes into lines.
@@ -610,10 +617,10 @@ mod tests {
     #[test]
     fn a_form_of_a_later_release_is_chosen_here() {
         let spec = |text| serde_json::from_str::<JobserverSpec>(text).unwrap();
-        let (form, processes_max) = (JobserverForm::Auto, Some(4));
-        assert_eq!(spec(r#"{"form":{"vsock":3},"processes_max":4}"#), JobserverSpec { form, processes_max });
-        let (form, processes_max) = (JobserverForm::Pipes, None);
-        assert_eq!(spec(r#"{"form":"pipes"}"#), JobserverSpec { form, processes_max });
+        let auto = JobserverSpec { processes_max: Some(4), ..JobserverSpec::default() };
+        assert_eq!(spec(r#"{"form":{"vsock":3},"processes_max":4}"#), auto);
+        let pipes = JobserverSpec { form: JobserverForm::Pipes, ..JobserverSpec::default() };
+        assert_eq!(spec(r#"{"form":"pipes"}"#), pipes);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use windlass_api::wire::{
     self, Beat, Cpus, Finished, Inventory, Jobserver, Order, Progress, Reclaimed, ShareCpus, Start, Started,
     Task, cpus, finished, held, jobserver, order, report,
 };
+use windlass_core::Resources;
 
 /// The report of a keeper's message. `None` if it has none: what tasks fetched is the agent's to count, and the answer
 /// to a hello is a part of the agent's own.
@@ -86,6 +87,7 @@ fn finished_to_wire(task: Task, epoch: u64, result: WireResult) -> Finished {
         disk_bytes: result.disk_bytes,
         job_at_fault: result.job_at_fault,
         token_cpu_ms: result.token_cpu_ms,
+        process_memory: result.process_memory,
     }
 }
 
@@ -124,12 +126,15 @@ pub fn keeper_message(order: Order, epoch: u64) -> Option<ToKeeper> {
 }
 
 fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<StartMessage> {
+    let request: Resources = start.request?.into();
+    // What a build asked for is for all of its processes. Otherwise it is booked with what one of them may need.
+    let process_bytes = Some(start.headroom).filter(|bytes| *bytes > 0 && request.memory == 0);
     Some(StartMessage {
         task: start.task?.into(),
         step: u16::try_from(start.step).ok()?,
         epoch,
         seq,
-        request: start.request?.into(),
+        request,
         memory_limit: start.memory_limit,
         time_limit_ms: start.time_limit_ms,
         value: start.value,
@@ -138,18 +143,18 @@ fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<StartMessage> {
         chunk_values: start.chunk_values,
         nodes: start.nodes.map(|nodes| Nodes { rank: nodes.rank, workers: nodes.workers }),
         network_bound: start.network_bound,
-        jobserver: start.jobserver.map(spec_of),
+        jobserver: start.jobserver.map(|wanted| spec_of(wanted, process_bytes)),
     })
 }
 
-fn spec_of(wanted: Jobserver) -> JobserverSpec {
+fn spec_of(wanted: Jobserver, process_bytes: Option<u64>) -> JobserverSpec {
     // A form that a later release added is chosen here.
     let form = match wanted.form() {
         jobserver::Form::Auto => JobserverForm::Auto,
         jobserver::Form::Fifo => JobserverForm::Fifo,
         jobserver::Form::Pipes => JobserverForm::Pipes,
     };
-    JobserverSpec { form, processes_max: wanted.processes_max }
+    JobserverSpec { form, processes_max: wanted.processes_max, process_bytes }
 }
 
 #[cfg(test)]
@@ -183,16 +188,26 @@ mod tests {
     fn a_jobserver_and_its_shares_are_passed_on() {
         let task = TaskRef { job: 3, index: 1, attempt: 2 };
         let form = jobserver::Form::Pipes.into();
-        let start = Start {
-            task: Some(task.into()),
-            request: Some(Amounts::default()),
-            jobserver: Some(Jobserver { form, processes_max: Some(9) }),
-            ..Start::default()
+        let told = |memory, headroom| {
+            let start = Start {
+                task: Some(task.into()),
+                request: Some(Amounts { memory, ..Amounts::default() }),
+                jobserver: Some(Jobserver { form, processes_max: Some(9) }),
+                headroom,
+                ..Start::default()
+            };
+            let order = Order { seq: 7, what: Some(order::What::Start(start)) };
+            let Some(ToKeeper::Start(message)) = keeper_message(order, 5) else { panic!("it is whole") };
+            message.jobserver
         };
-        let order = Order { seq: 7, what: Some(order::What::Start(start)) };
-        let Some(ToKeeper::Start(message)) = keeper_message(order, 5) else { panic!("it is whole") };
-        let spec = JobserverSpec { form: JobserverForm::Pipes, processes_max: Some(9) };
-        assert_eq!(message.jobserver, Some(spec));
+        let spec = |process_bytes| JobserverSpec {
+            form: JobserverForm::Pipes,
+            processes_max: Some(9),
+            process_bytes,
+        };
+        assert_eq!(told(0, 0), Some(spec(None)));
+        assert_eq!(told(0, 1 << 30), Some(spec(Some(1 << 30))));
+        assert_eq!(told(1 << 30, 1 << 30), Some(spec(None)), "the task is booked with what it asked for");
         let share = |task| wire::CpuShare { task, weight: 4 };
         let shared = ShareCpus { cpu: 150, shares: vec![share(None), share(Some(task.into()))] };
         let told = keeper_message(Order { seq: 8, what: Some(order::What::ShareCpus(shared)) }, 0);

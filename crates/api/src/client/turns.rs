@@ -2,7 +2,7 @@
 
 use super::servers::Patience;
 use super::{Client, ClientError, lines, parts};
-use crate::{TurnEnd, TurnLine, TurnList, TurnRequest, Why};
+use crate::{TurnEnd, TurnHolds, TurnLine, TurnList, TurnRequest, Why};
 use futures_util::{Stream, StreamExt};
 use reqwest::Method;
 
@@ -22,6 +22,11 @@ pub async fn ask(
         serde_json::from_slice(&line?)
             .map_err(|error| ClientError::Garbled { address: address.clone(), source: error.into() })
     }))
+}
+
+/// Says what the command of a turn holds while it runs.
+pub async fn holds(client: &Client, turn: u64, held: &TurnHolds) -> Result<(), ClientError> {
+    client.post_only(&format!("/api/v1/turns/{turn}/memory"), held).await
 }
 
 /// Says how the command of a turn ended, before the stream of [`ask`] is dropped.

@@ -307,6 +307,9 @@ pub struct Finished {
     /// Time for which tokens of its jobserver were given, in milliseconds: two tokens for a second are 2000.
     #[prost(uint64, optional, tag = "16")]
     pub token_cpu_ms: ::core::option::Option<u64>,
+    /// Bytes that the largest of its processes held; of a task with a jobserver.
+    #[prost(uint64, optional, tag = "17")]
+    pub process_memory: ::core::option::Option<u64>,
     #[prost(oneof = "finished::End", tags = "3, 4, 5, 6")]
     pub end: ::core::option::Option<finished::End>,
 }
@@ -642,6 +645,9 @@ pub struct Start {
     /// The jobserver that it finds in its environment; absent of a task without one.
     #[prost(message, optional, tag = "12")]
     pub jobserver: ::core::option::Option<Jobserver>,
+    /// Bytes beyond its request that are kept free for it, by what earlier tasks held.
+    #[prost(uint64, tag = "13")]
+    pub headroom: u64,
 }
 /// A GNU make jobserver for one task.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

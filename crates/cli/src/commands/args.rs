@@ -2,7 +2,7 @@
 
 use crate::client::user::user_on;
 use crate::commands::array::{ArrayArg, parse_array};
-use crate::commands::builds::{BUILD_CPUS, JobserverArgs, leave_out_jobserver};
+use crate::commands::builds::{JobserverArgs, leave_out_jobserver};
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
 use crate::commands::on_end::OnEndArgs;
 use crate::commands::order::OrderArgs;
@@ -21,6 +21,7 @@ use windlass_api::client::{Address, Client};
 use windlass_api::quantity::{parse_duration, parse_size, parse_umask, umask_text};
 use windlass_api::{Addresses, ChunksRequest, Param, Resources, StepRequest, SubmitRequest};
 use windlass_core::TaskId;
+use windlass_core::job::BUILD_CPU;
 
 /// Replacement strings for the task's value in a command, as in GNU parallel.
 const REPLACEMENTS: [&str; 5] = ["{}", "{.}", "{/}", "{//}", "{/.}"];
@@ -195,7 +196,9 @@ impl TaskArgs {
         let is_open = self.cpus.is_none() && self.nodes.is_none() && self.chunks.is_none();
         let jobserver = self.jobserver.choose(&self.command, &env, is_open);
         let (cpus, cpus_max, cpus_auto) = match self.cpus {
-            None => (if jobserver.is_some() { BUILD_CPUS } else { 1.0 }, None, false),
+            // What a build books that was only detected follows from the setting of its queue.
+            None if self.jobserver.jobserver.is_some() => (f64::from(BUILD_CPU) / 100.0, None, false),
+            None => (1.0, None, false),
             Some(CpusArg::Cores(cpus)) => (cpus, None, false),
             Some(CpusArg::Range(least, most)) => (least, Some(most), false),
             Some(CpusArg::Auto) => (1.0, None, true),
@@ -433,7 +436,7 @@ pub fn parent_task(address: &Address) -> Option<String> {
 mod tests {
     use super::*;
     use clap::Parser;
-    use windlass_api::Jobserver;
+    use windlass_api::JobserverRequest;
 
     #[derive(Parser)]
     struct Line {
@@ -531,11 +534,18 @@ mod tests {
             let step = step(&format!("--env none {line}"));
             (step.jobserver, step.resources.unwrap().cpus, step.cpus_max)
         };
-        assert_eq!(of("-- make"), (Some(Jobserver::Auto), 0.1, None));
-        assert_eq!(of("--jobserver -- ./build"), (Some(Jobserver::Auto), 0.1, None));
-        assert_eq!(of("--jobserver=pipes --cpus 2-16 -- make"), (Some(Jobserver::Pipes), 2.0, Some(16.0)));
-        assert_eq!(of("--jobserver make"), (Some(Jobserver::Auto), 0.1, None), "the form stands behind =");
-        for line in ["--no-jobserver -- make", "-- make -j8", "-- true", "--nodes 2 -- make"] {
+        let auto = Some(JobserverRequest::Auto);
+        assert_eq!(
+            of("-- make"),
+            (Some(JobserverRequest::Detected), 1.0, None),
+            "its queue may take both away"
+        );
+        assert_eq!(of("--jobserver -- ./build"), (auto, 0.1, None));
+        let pipes = Some(JobserverRequest::Pipes);
+        assert_eq!(of("--jobserver=pipes --cpus 2-16 -- make"), (pipes, 2.0, Some(16.0)));
+        assert_eq!(of("--jobserver make"), (auto, 0.1, None), "the form stands behind =");
+        assert_eq!(of("--no-jobserver -- make"), (Some(JobserverRequest::None), 1.0, None));
+        for line in ["-- make -j8", "-- true", "--nodes 2 -- make"] {
             assert_eq!(of(line), (None, 1.0, None), "{line}");
         }
         assert_eq!(of("--cpus 3 -- make"), (None, 3.0, None));

@@ -4,10 +4,8 @@
 use crate::ui::message::message;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
-use windlass_api::Jobserver;
+use windlass_api::JobserverRequest;
 
-/// Cpus that a build books without --cpus: it begins at once, and has the rest of its worker by its jobserver.
-pub const BUILD_CPUS: f64 = 0.1;
 /// Programs around a build that are looked through, such as `env` and `nice`.
 const PREFIXES_MAX: usize = 8;
 
@@ -17,13 +15,13 @@ const PREFIXES_MAX: usize = 8;
 pub struct JobserverArgs {
     /// Give each task a GNU make jobserver: it books the least of --cpus, 0.1 if that is not given, and while it runs it
     /// takes what its worker has idle [default: for make, ninja, samu, cargo, cmake --build and meson compile without -j
-    /// and without --cpus]
+    /// and without --cpus, unless the queue's setting says otherwise]
     #[arg(
         long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
         conflicts_with_all = ["nodes", "chunks"]
     )]
     pub jobserver: Option<JobserverArg>,
-    /// Give the tasks no jobserver
+    /// Give the tasks no jobserver, whatever the queue's setting says
     #[arg(long, conflicts_with = "jobserver")]
     pub no_jobserver: bool,
 }
@@ -39,14 +37,18 @@ pub enum JobserverArg {
 }
 
 impl JobserverArgs {
-    /// The jobserver of a command's tasks. `is_open` says that nothing else was said of what they take.
+    /// What is said of the jobserver of a command's tasks; `None` leaves it to the queue. `is_open` says that nothing else
+    /// was said of what they take.
     pub fn choose(
         &self,
         command: &[String],
         env: &BTreeMap<String, String>,
         is_open: bool,
-    ) -> Option<Jobserver> {
-        if self.no_jobserver || (self.jobserver.is_none() && !is_open) {
+    ) -> Option<JobserverRequest> {
+        if self.no_jobserver {
+            return Some(JobserverRequest::None);
+        }
+        if self.jobserver.is_none() && !is_open {
             return None;
         }
         let found = jobs_of(command, env);
@@ -60,10 +62,10 @@ impl JobserverArgs {
             );
         }
         match self.jobserver {
-            None => (found == Some(BuildJobs::Asked)).then_some(Jobserver::Auto),
-            Some(JobserverArg::Auto) => Some(Jobserver::Auto),
-            Some(JobserverArg::Fifo) => Some(Jobserver::Fifo),
-            Some(JobserverArg::Pipes) => Some(Jobserver::Pipes),
+            None => (found == Some(BuildJobs::Asked)).then_some(JobserverRequest::Detected),
+            Some(JobserverArg::Auto) => Some(JobserverRequest::Auto),
+            Some(JobserverArg::Fifo) => Some(JobserverRequest::Fifo),
+            Some(JobserverArg::Pipes) => Some(JobserverRequest::Pipes),
         }
     }
 }
@@ -451,14 +453,14 @@ mod tests {
         let choose =
             |args: &JobserverArgs, command: &[String], is_open| args.choose(command, &env(&[]), is_open);
         let none = JobserverArgs::default();
-        assert_eq!(choose(&none, &make, true), Some(Jobserver::Auto));
+        assert_eq!(choose(&none, &make, true), Some(JobserverRequest::Detected));
         assert_eq!(choose(&none, &make, false), None, "its cpus were named");
         assert_eq!(choose(&none, &words("make -j4"), true), None);
         assert_eq!(choose(&none, &plain, true), None);
         let named = JobserverArgs { jobserver: Some(JobserverArg::Pipes), no_jobserver: false };
-        assert_eq!(choose(&named, &plain, false), Some(Jobserver::Pipes));
+        assert_eq!(choose(&named, &plain, false), Some(JobserverRequest::Pipes));
         let off = JobserverArgs { jobserver: None, no_jobserver: true };
-        assert_eq!(choose(&off, &make, true), None);
+        assert_eq!(choose(&off, &make, true), Some(JobserverRequest::None));
     }
 
     #[test]

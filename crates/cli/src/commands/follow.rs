@@ -124,6 +124,8 @@ impl Follow<'_> {
                 self.printer.started(&self.link.client, job, task.attempt);
             } else if is_news && task.state.is_end() && task.state != TaskState::Skipped {
                 self.printer.ended(&self.link.client, job, Ended::of_event(&task)).await?;
+            } else if is_news && task.state == TaskState::Ready {
+                self.printer.again(&self.link.client, job, &task).await;
             }
         }
         Ok(())

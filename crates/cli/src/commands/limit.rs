@@ -4,6 +4,7 @@
 use crate::client::context::Context;
 use crate::commands::view::ViewArgs;
 use crate::ui::error::{CliError, Doing};
+use crate::ui::fields::FieldLines;
 use crate::ui::message::message;
 use crate::ui::output::{Format, count, print_one};
 use crate::ui::quantity::exact;
@@ -18,10 +19,12 @@ use windlass_api::{Limit, SetLimit};
 pub enum LimitCommand {
     /// List the limits and their use
     List(ViewArgs),
+    /// Show one limit with the tasks and turns that hold it
+    Show(LimitArgs),
     /// Set how many tasks may hold a limit at a time, and how they report that it is busy (administrators)
     Set(SetLimitArgs),
     /// Remove a limit (administrators)
-    Remove(RemoveArgs),
+    Remove(LimitArgs),
 }
 
 /// New settings of a limit; those that are not given stay.
@@ -65,7 +68,7 @@ impl FromStr for Number {
 }
 
 #[derive(Args, Debug)]
-pub struct RemoveArgs {
+pub struct LimitArgs {
     /// The limit's name, as in 'limit list'
     #[arg(value_name = "NAME")]
     name: String,
@@ -111,12 +114,39 @@ pub async fn command(context: &Context, command: LimitCommand) -> Result<(), Cli
             }
             print_one(context.format, &limit, |limit| limit.name.clone(), |_| String::new())
         }
-        LimitCommand::Remove(RemoveArgs { name }) => {
+        LimitCommand::Show(LimitArgs { name }) => {
+            let limit = client.limit(&name).await.doing(format_args!("show limit {name}"))?;
+            print_one(context.format, &limit, |limit| limit.name.clone(), limit_text)
+        }
+        LimitCommand::Remove(LimitArgs { name }) => {
             client.remove_limit(&name).await.doing(format_args!("remove limit {name}"))?;
             message!("limit {name} is removed");
             Ok(())
         }
     }
+}
+
+/// The fields of a limit, in a line each, and who holds it.
+fn limit_text(limit: &Limit) -> String {
+    let mut fields = FieldLines::for_stdout();
+    fields.add("limit", &limit.name);
+    fields.add("allows", &in_words(limit));
+    if limit.backing_off > 0 {
+        fields.add("backs off", &count(limit.backing_off as u64, "step"));
+    }
+    let tasks =
+        limit.holders.iter().map(|held| format!("task {} of {} on {}", held.task, held.user, held.worker));
+    let turns =
+        limit.turns.iter().map(|held| format!("turn {} of {} on {}", held.turn, held.user, held.worker));
+    let holders: Vec<String> = tasks.chain(turns).collect();
+    for (number, holder) in holders.iter().enumerate() {
+        fields.add(if number == 0 { "held by" } else { "" }, holder);
+    }
+    let more = (limit.used as usize).saturating_sub(holders.len());
+    if more > 0 {
+        fields.add("", &format!("and {more} more"));
+    }
+    fields.text()
 }
 
 fn in_words(limit: &Limit) -> String {

@@ -20,7 +20,7 @@ pub enum QueueCommand {
     List(ViewArgs),
     /// Show one queue with its settings
     Show(QueueArgs),
-    /// Set band, weight, quota, burst, users or turns of a queue (administrators)
+    /// Set band, weight, quota, burst, users, turns or jobservers of a queue (administrators)
     Set(SetQueueArgs),
     /// Pause a queue: it starts no task; running tasks go on (administrators)
     Pause(PauseArgs),
@@ -50,7 +50,7 @@ pub struct PauseArgs {
 
 /// New settings of a queue; those that are not given stay.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst", "users", "turns", "user_weights"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["band", "weight", "quota", "burst", "users", "turns", "user_weights", "jobserver"]))]
 pub struct SetQueueArgs {
     /// The queue's name; the queue need not exist yet
     #[arg(value_name = "NAME")]
@@ -76,6 +76,23 @@ pub struct SetQueueArgs {
     /// Weight of a user against the queue's other users, 1 to 10000, or none for 100; may be repeated
     #[arg(long = "user-weight", value_name = "NAME=N|none", value_parser = parse_user_weight)]
     user_weights: Vec<(String, Option<u32>)>,
+    /// Jobservers of tasks whose 'run' or 'submit' says nothing of one: on for all, off for none, not even for builds such
+    /// as make; auto for such builds. For jobs submitted from now on
+    #[arg(long, value_name = "on|off|auto", value_parser = parse_jobserver)]
+    jobserver: Option<QueueJobserver>,
+}
+
+/// The value of --jobserver; `None` for `auto`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct QueueJobserver(Option<bool>);
+
+fn parse_jobserver(text: &str) -> Result<QueueJobserver, String> {
+    match text {
+        "on" => Ok(QueueJobserver(Some(true))),
+        "off" => Ok(QueueJobserver(Some(false))),
+        "auto" => Ok(QueueJobserver(None)),
+        _ => Err(format!("invalid jobserver '{text}': give on, off or auto")),
+    }
 }
 
 fn parse_turns(text: &str) -> Result<TurnsBy, String> {
@@ -168,7 +185,7 @@ pub async fn list(context: &Context, view: &ViewArgs) -> Result<(), CliError> {
 }
 
 async fn set(context: &Context, args: SetQueueArgs) -> Result<(), CliError> {
-    let SetQueueArgs { name, band, weight, quota, burst, users, turns, user_weights } = args;
+    let SetQueueArgs { name, band, weight, quota, burst, users, turns, user_weights, jobserver } = args;
     let change = SetQueue {
         band: band.map(|band| band.0),
         weight,
@@ -178,6 +195,7 @@ async fn set(context: &Context, args: SetQueueArgs) -> Result<(), CliError> {
         users: users.map(|users| users.0),
         turns,
         user_weights: user_weights.into_iter().collect(),
+        jobserver: jobserver.map(|jobserver| jobserver.0),
     };
     let queue = change_queue(context, &name, &change, "set").await?;
     let (band, weight, quota) = (queue.band, queue.weight, quota_in_words(&queue));
@@ -246,6 +264,15 @@ fn text(queue: &Queue) -> String {
             let weights = weights.collect::<Vec<_>>().join(", ");
             line("turns", format!("its users, by weights: {weights}, others 100"));
         }
+    }
+    match queue.jobserver {
+        Some(true) => {
+            line("jobserver", "on: tasks have one unless 'run' or 'submit' says otherwise".to_owned())
+        }
+        Some(false) => {
+            line("jobserver", "off: only tasks whose 'run' or 'submit' asks for one have it".to_owned())
+        }
+        None => {}
     }
     line("quota", or_none(queue.quota_cpus));
     line("burst", or_none(queue.burst_cpus));

@@ -6,7 +6,7 @@ use crate::commands::list::{counts, progress, resources};
 use crate::commands::select::JobRef;
 use crate::node::own;
 use crate::ui::error::{CliError, Doing, UNREACHABLE};
-use crate::ui::failure::JobWithFailures;
+use crate::ui::failure::{JobWithFailures, shortage};
 use crate::ui::fields::FieldLines;
 use crate::ui::output::{Format, count, cpus, paint, print_one};
 use crate::ui::quantity::{elapsed, exact, moment};
@@ -14,7 +14,7 @@ use crate::ui::shell::quoted;
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use windlass_api::client::TasksQuery;
+use windlass_api::client::{Client, TasksQuery};
 use windlass_api::{By, Hints, Job, JobState, Jobserver, Kind, NoticeFailure, Step, Task, Version};
 use windlass_core::resources::Bytes;
 
@@ -44,7 +44,9 @@ pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
         Format::Json | Format::Jsonl | Format::Name => Vec::new(),
     };
     let told = JobWithFailures::read(&client, &job).await;
-    let text = |told: &JobWithFailures<'_>| job_text(told.job) + &told.text() + &progress_text(&running);
+    let again = again_text(&client, &running).await?;
+    let text =
+        |told: &JobWithFailures<'_>| job_text(told.job) + &told.text() + &progress_text(&running) + &again;
     print_one(context.format, &told, |told| told.job.id.to_string(), text)
 }
 
@@ -130,6 +132,18 @@ fn progress_text(tasks: &[Task]) -> String {
         fields.add("running", &format!("{} {}", task.id, progress(task)));
     }
     fields.text()
+}
+
+/// Why running tasks run again, of those that lost a process because memory was short.
+async fn again_text(client: &Client, running: &[Task]) -> Result<String, CliError> {
+    let mut fields = FieldLines::for_stdout();
+    for task in running.iter().filter(|task| task.attempt.attempt > 1) {
+        let task = client.task(&task.id).await.doing(format_args!("show task {}", task.id))?;
+        if let Some(why) = shortage(&task, task.attempt.attempt.saturating_sub(1)) {
+            fields.add("again", &format!("{}: {why}", task.id));
+        }
+    }
+    Ok(fields.text())
 }
 
 /// A step in one line: its tasks, what each asks for, and what it waits for.

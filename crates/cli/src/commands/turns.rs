@@ -34,7 +34,8 @@ pub fn turns_grid(turns: &[ClientTurn]) -> Grid {
             turn.queue.as_str().into(),
             Cell::figure(elapsed(since), since as f64),
             Cell::figure(turn.cpus.to_string(), turn.cpus),
-            turn.memory.map(|bytes| Cell::figure(Bytes(bytes).to_string(), bytes as f64)).into(),
+            size(turn.memory),
+            size(turn.held_memory),
             turn.machine.as_str().into(),
             turn.worktree.as_deref().into(),
             turn.command.as_deref().into(),
@@ -50,6 +51,7 @@ pub fn turns_grid(turns: &[ClientTurn]) -> Grid {
             Column::whole("FOR", 1).right(),
             Column::whole("CPUS", 7).right(),
             Column::whole("MEMORY", 4).right(),
+            Column::whole("HELD", 9).right(),
             Column::text("MACHINE", 8, 8),
             Column::text("WORKTREE", 3, 12),
             Column::text("COMMAND", 1, 12),
@@ -58,6 +60,10 @@ pub fn turns_grid(turns: &[ClientTurn]) -> Grid {
         rows: turns.iter().map(row).collect(),
         empty: "no turns wait or run; 'windlass turn -- COMMAND' asks for one",
     }
+}
+
+fn size(bytes: Option<u64>) -> Cell {
+    bytes.map(|bytes| Cell::figure(Bytes(bytes).to_string(), bytes as f64)).into()
 }
 
 fn state(state: TurnState) -> &'static str {

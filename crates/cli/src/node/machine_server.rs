@@ -39,7 +39,12 @@ pub fn is_own_named(named: &str) -> bool {
 /// The socket of the machine's server; `None` where there is none for this user, or where they have said that they want
 /// their own.
 pub fn socket() -> Option<PathBuf> {
-    FOUND.get_or_init(find).clone()
+    FOUND.get_or_init(|| find(RESTART_MAX)).clone()
+}
+
+/// The same for a caller that cannot wait for a server that is restarted.
+pub fn socket_at_once() -> Option<PathBuf> {
+    FOUND.get_or_init(|| find(Duration::ZERO)).clone()
 }
 
 /// True of an address where the server knows by itself who its clients are.
@@ -51,19 +56,20 @@ fn place() -> PathBuf {
     std::env::var_os(SOCKET_VARIABLE).map_or_else(|| PathBuf::from(SOCKET), PathBuf::from)
 }
 
-fn find() -> Option<PathBuf> {
+fn find(patience: Duration) -> Option<PathBuf> {
     // A state directory of its own has a server of its own.
     let has_own = ["WINDLASS_STATE", "WINDLASS_RUNTIME"].iter().any(|name| std::env::var_os(name).is_some());
     if has_own || OWN_IS_NAMED.load(Ordering::Relaxed) {
         return None;
     }
     let socket = place();
-    let until = Instant::now() + RESTART_MAX;
+    let until = Instant::now() + patience;
     loop {
         match look(&socket) {
             Look::LetsIn => return Some(socket),
             Look::NotForUs => return None,
             Look::Restarts if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+            Look::Restarts if patience.is_zero() => return None,
             Look::Restarts => {
                 let path = socket.display();
                 message!("note: the machine's server at {path} does not answer; your own is used");

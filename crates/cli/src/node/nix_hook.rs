@@ -3,8 +3,8 @@
 use crate::client::connect::client_of;
 use crate::client::credentials::{self, CredentialFlags};
 use crate::client::user::user_name;
-use crate::node::own;
 use crate::node::paths::Paths;
+use crate::node::{machine_server, own};
 use clap::{Args, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -85,18 +85,24 @@ pub fn run_if_asked() -> Option<i32> {
     }))
 }
 
-/// The named servers, or this user's own if it runs. The hook starts none.
+/// The named servers, else the machine's if it lets this user in, else this user's own if it runs. The hook starts none, and
+/// waits for none: Nix does nothing else until it has the answer.
 pub fn client(server: Option<&str>) -> Result<Client, String> {
     let addresses = match server.filter(|server| !server.is_empty() && !own::is_own_named(server)) {
         Some(server) => Addresses::parse(server).map_err(|e| e.to_string())?,
-        None => {
-            let paths = Paths::for_user().map_err(|e| e.to_string())?;
-            if !paths.socket.exists() {
-                return Err("no server is named, and none of this user runs".to_owned());
-            }
-            paths.check().map_err(|e| e.to_string())?;
-            Address::Unix(paths.socket).into()
-        }
+        None => Address::Unix(socket()?).into(),
     };
     client_of(&addresses).map_err(|e| e.message())
+}
+
+fn socket() -> Result<PathBuf, String> {
+    if let Some(socket) = machine_server::socket_at_once() {
+        return Ok(socket);
+    }
+    let paths = Paths::for_user().map_err(|e| e.to_string())?;
+    if !paths.socket.exists() {
+        return Err("no server is named, and none of this machine or of this user runs".to_owned());
+    }
+    paths.check().map_err(|e| e.to_string())?;
+    Ok(paths.socket)
 }

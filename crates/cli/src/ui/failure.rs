@@ -4,7 +4,8 @@ use crate::ui::message::message;
 use crate::ui::output::{count, fit};
 use serde::Serialize;
 use windlass_api::client::{Client, failures_of};
-use windlass_api::{FailedTask, Failure, FailureGroup, Failures, Job, Task};
+use windlass_api::{End, FailedTask, Failure, FailureGroup, Failures, Job, Task};
+use windlass_core::explain::{Cause, SHORT_OF_MEMORY};
 
 /// Characters of a task's value in one line.
 const VALUE_CHARS_MAX: usize = 60;
@@ -105,8 +106,10 @@ fn group_line(group: &FailureGroup) -> String {
 
 /// What is known of a failure beside its sentence: the task's own words, the end of its standard error, and what to do.
 pub fn details(failure: &Failure, stderr: StderrLines) -> Vec<String> {
+    // How much a task held that memory was too short for, nobody says but Windlass.
+    let said = if failure.cause.0 == Cause::OutOfMemory { "" } else { "it said: " };
     let mut lines: Vec<String> =
-        failure.message.iter().map(|message| format!("it said: {}", fit(message, None))).collect();
+        failure.message.iter().map(|message| format!("{said}{}", fit(message, None))).collect();
     if stderr == StderrLines::Quoted {
         lines.extend(failure.stderr.iter().map(|line| fit(line, Some(QUOTED_CHARS_MAX))));
     }
@@ -135,6 +138,14 @@ fn in_attempt(attempt: u32) -> String {
     if attempt > 1 { format!(" (attempt {attempt})") } else { String::new() }
 }
 
+/// That an earlier attempt of a task lost a process because memory was short, and what it held. `None` of one that
+/// ended otherwise, and of a task from a list, which has no earlier attempts.
+pub fn shortage(task: &Task, attempt: u32) -> Option<String> {
+    let earlier = task.history.iter().find(|earlier| earlier.attempt == attempt && !earlier.late)?;
+    let held = earlier.message.as_ref().filter(|_| earlier.end == Some(End::Oom))?;
+    Some(format!("{SHORT_OF_MEMORY}: {}", fit(held, None)))
+}
+
 /// A failed task in one line. `exit_code` is that of the event which told its end.
 pub fn failed_line(task: &Task, exit_code: Option<i32>) -> String {
     let how = match &task.failure {
@@ -160,8 +171,7 @@ pub fn failed_line(task: &Task, exit_code: Option<i32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_api::{Attempt, End, TaskState};
-    use windlass_core::explain::Cause;
+    use windlass_api::{Attempt, TaskState};
 
     fn first(task: &str, value: Option<&str>, summary: &str) -> FailedTask {
         FailedTask {
@@ -258,6 +268,26 @@ mod tests {
             failed_line(&task(attempt, Some(failure)), None),
             "task 12.7 (a\\nb) failed: exit code 3; give it more (attempt 2)"
         );
+    }
+
+    #[test]
+    fn what_a_build_held_before_it_runs_again_is_told_without_a_word_of_its_own() {
+        let held = "it held 1.5 GiB of the 3 GiB of box2; it runs again with 1.9 GiB booked";
+        let earlier = |attempt, end, late| Attempt {
+            attempt,
+            end: Some(end),
+            late,
+            message: Some(held.to_owned()),
+            ..Attempt::default()
+        };
+        let mut of = task(Attempt { attempt: 4, ..Attempt::default() }, None);
+        of.history =
+            vec![earlier(1, End::Exited, false), earlier(3, End::Oom, true), earlier(3, End::Oom, false)];
+        let told = format!("a process of it was killed because memory was short: {held}");
+        assert_eq!([1, 2, 3].map(|attempt| shortage(&of, attempt)), [None, None, Some(told)]);
+        let mut failure = first("12.7", None, SHORT_OF_MEMORY).failure;
+        (failure.cause, failure.message) = (Cause::OutOfMemory.into(), Some("it held 2 GiB".to_owned()));
+        assert_eq!(details(&failure, StderrLines::Quoted), ["it held 2 GiB"]);
     }
 
     #[test]

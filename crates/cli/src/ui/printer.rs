@@ -1,7 +1,7 @@
 //! Shows the output of the tasks of a followed job, one task after the other, and how they failed.
 
 use crate::ui::error::may_pass;
-use crate::ui::failure::failed_line;
+use crate::ui::failure::{failed_line, shortage};
 use crate::ui::log_place::LogPlace;
 use crate::ui::results::{KeepError, Results};
 use crate::ui::writer::{Sink, Writer};
@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_api::client::{Client, ClientError, LogQuery};
 use windlass_api::{Job, Task, TaskEvent, TaskState};
+use windlass_core::job::End;
 
 pub const STREAMS: [(&str, Sink); 2] = [("stdout", Sink::Out), ("stderr", Sink::Err)];
 /// How often the output of one task is requested without a byte of it before the others go on without it.
@@ -182,6 +183,23 @@ impl Printer {
         match self.show {
             ShownOutput::Prefixed => self.writer.prefixed(task_prefix(&format!("{}.{index}", job.id))),
             _ => self.writer.clone(),
+        }
+    }
+
+    /// Says why a task runs again that lost a process because memory was short, once its output so far is shown. Of
+    /// other retries nothing is said.
+    pub async fn again(&mut self, client: &Client, job: &Job, event: &TaskEvent) {
+        if self.quiet || event.exit_code != Some(End::OutOfMemory.exit_code()) {
+            return;
+        }
+        if let Some(live) = self.live.take_if(|live| live.attempt == event.attempt) {
+            live.settle().await;
+        }
+        let id = format!("{}.{}", job.id, event.index);
+        // Where no answer comes, 'windlass why' says it.
+        let Ok(task) = client.task(&id).await else { return };
+        if let Some(why) = shortage(&task, event.attempt) {
+            self.writer.say(&format!("task {id}: {why}")).await;
         }
     }
 

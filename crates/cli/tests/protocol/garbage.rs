@@ -90,6 +90,7 @@ impl Random {
             disk_bytes,
             job_at_fault: self.next().is_multiple_of(2),
             token_cpu_ms: Some(self.number()),
+            process_memory: Some(self.number()),
         }
     }
 

@@ -7,6 +7,7 @@ pub mod notices;
 pub mod port;
 pub mod proxy;
 pub mod receiver;
+pub mod small_group;
 pub mod tmpfs;
 pub mod tools;
 

@@ -81,6 +81,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 26] = [
         "outbox",
         &["ids", "job", "licences", "plan", "queues", "ranges", "resources", "score", "time", "worker"],
     ),
+    ("profiles", &["class", "ids", "job", "plan", "resources", "score", "tags", "time", "worker", "workers"]),
     (
         "client_places",
         &[
@@ -93,15 +94,16 @@ pub const CORE_EDGES: [(&str, &[&str]); 26] = [
             "load",
             "outbox",
             "plan",
+            "profiles",
             "queues",
             "resources",
+            "score",
             "tags",
             "time",
             "worker",
             "workers",
         ],
     ),
-    ("profiles", &["class", "ids", "job", "plan", "resources", "score", "tags", "time", "worker", "workers"]),
     (
         "ledger",
         &[

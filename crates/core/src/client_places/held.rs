@@ -1,11 +1,12 @@
 //! Places that clients hold: what they cost, and how they are given back.
 
+use super::memory::PlaceMemory;
 use super::{ClientPlaces, HeldPlace, PlaceInUse, share_of};
 use crate::ids::{AllocId, QueueId, WorkerId};
 use crate::plan::Planner;
 use crate::queues::{Charge, cost};
 use crate::resources::Resources;
-use crate::time::NS_PER_MS;
+use crate::time::{NS_PER_MS, Time};
 use std::collections::BTreeSet;
 
 /// The limits of which a place on a worker takes one each, or gives it back.
@@ -19,7 +20,7 @@ impl ClientPlaces {
         plan.queues.settle(place.queue, place.amounts.cpu);
         plan.queues.count_job(place.queue, -1);
         if self.charge == Charge::Time {
-            let by = cost(place.share, ran_ms) as i64 - place.charged as i64;
+            let by = place.cost_until(plan.now()) as i64 - place.charged as i64;
             plan.queues.correct(place.queue, by, None);
         }
         plan.queues.learn(place.queue, ran_ms as f64);
@@ -35,29 +36,54 @@ impl ClientPlaces {
         for PlaceInUse { alloc, queue, amounts } in in_use {
             if self.get(alloc).is_none() && plan.workers.get(worker).is_some() {
                 let queue = plan.queues.intern(&queue);
-                self.count_running(alloc, (worker, queue), amounts, BTreeSet::new(), plan);
+                let (at, memory) = ((worker, queue), PlaceMemory::default());
+                let place = HeldPlace::begin(at, amounts, BTreeSet::new(), memory, plan.now());
+                self.count_running(alloc, place, plan);
             }
         }
     }
 
     /// Books what runs already. It is charged from now on, as its time passes.
-    pub(super) fn count_running(
+    pub(super) fn count_running(&mut self, alloc: AllocId, mut place: HeldPlace, plan: &mut Planner) {
+        let Some(known) = plan.workers.get(place.worker) else { return };
+        place.share = (share_of(&place.amounts, &known.record.capacity), plan.now());
+        plan.queues.count_job(place.queue, 1);
+        plan.queues.hold(place.queue, place.amounts.cpu);
+        self.hold(alloc, place, None, plan);
+    }
+
+    /// A client holds a place from now on, for work that reads what the `profile` stands for.
+    pub(super) fn hold(
         &mut self,
         alloc: AllocId,
-        (worker, queue): (WorkerId, QueueId),
-        amounts: Resources,
-        limits: BTreeSet<String>,
+        place: HeldPlace,
+        profile: Option<u64>,
         plan: &mut Planner,
     ) {
-        let Some(known) = plan.workers.get(worker) else { return };
-        let share = share_of(&amounts, &known.record.capacity);
-        plan.queues.count_job(queue, 1);
-        plan.queues.hold(queue, amounts.cpu);
-        plan.workers.update(worker, |w| {
-            w.booked.give_place(alloc, amounts.clone());
+        let memory = place.amounts.memory;
+        let unused_bytes = place.memory.unused_bytes(memory);
+        plan.workers.update(place.worker, |w| {
+            profile.into_iter().for_each(|profile| w.warmth.ran(profile));
+            w.booked.give_place(alloc, place.amounts.clone());
+            w.booked.size_place(alloc, memory, unused_bytes);
         });
-        let place = HeldPlace { worker, queue, amounts, limits, since: plan.now(), charged: 0, share };
         self.held.insert(alloc, place);
+    }
+
+    /// A client says what the work in its place holds. Returns the worker if there is more room for others now.
+    pub(crate) fn note_held(&mut self, alloc: AllocId, bytes: u64, plan: &mut Planner) -> Option<WorkerId> {
+        let place = self.held.get_mut(&alloc)?;
+        let worker = plan.workers.get(place.worker)?;
+        let (room, free_bytes) = (worker.memory_room(), worker.free().memory);
+        let booked = place.memory.holds(bytes, place.amounts.memory, free_bytes, plan.now());
+        place.amounts.memory = booked;
+        let share = share_of(&place.amounts, &worker.record.capacity);
+        if share != place.share.0 {
+            (place.cost, place.share) = (place.cost_until(plan.now()), (share, plan.now()));
+        }
+        let (id, unused_bytes) = (place.worker, place.memory.unused_bytes(booked));
+        plan.workers.update(id, |w| w.booked.size_place(alloc, booked, unused_bytes));
+        plan.workers.get(id).filter(|worker| worker.memory_room() > room).map(|_| id)
     }
 
     /// A gateway says how many places of its system a worker gives from now on, as the named amount `name`. Places that
@@ -70,5 +96,24 @@ impl ClientPlaces {
             plan.workers.describe(worker, capacity, attributes);
             plan.request_round();
         }
+    }
+}
+
+impl HeldPlace {
+    /// A place that a queue holds on a worker from now on, and was charged nothing for yet.
+    pub(super) fn begin(
+        (worker, queue): (WorkerId, QueueId),
+        amounts: Resources,
+        limits: BTreeSet<String>,
+        memory: PlaceMemory,
+        now: Time,
+    ) -> HeldPlace {
+        HeldPlace { worker, queue, amounts, limits, memory, since: now, charged: 0, share: (0, now), cost: 0 }
+    }
+
+    /// What it costs its queue until then.
+    fn cost_until(&self, now: Time) -> u64 {
+        let (share, since) = self.share;
+        self.cost.saturating_add(cost(share, now.since(since) / NS_PER_MS))
     }
 }

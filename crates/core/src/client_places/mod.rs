@@ -5,6 +5,7 @@
 //! This module owns the requests and the places. It books them on the planner's workers and queues, and answers requests.
 
 mod held;
+mod memory;
 mod requests;
 
 use crate::cache_keys::Reads;
@@ -14,9 +15,11 @@ use crate::job::{Hints, QueuedStep};
 pub use crate::outbox::NoPlace;
 use crate::queues::{Charge, dominant_share};
 use crate::resources::Resources;
+use crate::score::history::Signature;
 use crate::tags::Need;
 use crate::time::Time;
 use crate::workers::Workers;
+pub use memory::{MemoryBasis, PlaceMemory};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers from here on are requests for places where others are jobs. No store gives numbers so large.
@@ -31,8 +34,11 @@ pub struct PlaceRequest {
     /// What it takes turns as inside the queue, where others have their users: the client's worktree, or its user. `None`
     /// is the queue's first part.
     pub turn_of: Option<String>,
-    /// How much.
+    /// How much. Without memory it is booked with what is known of `shapes`, if it has some.
     pub amounts: Resources,
+    /// What its work is, from exact to general, for what is known of its memory. A client that says so tells what the work
+    /// holds while it runs.
+    pub shapes: Vec<Signature>,
     /// It takes a compile slot of the worker, which may be more cpu than `amounts`: see
     /// [`slot_cpu`](crate::load::formula::slot_cpu).
     pub is_slot: bool,
@@ -64,12 +70,16 @@ pub struct HeldPlace {
     pub amounts: Resources,
     /// Limits of which it holds one each.
     pub limits: BTreeSet<String>,
+    /// What is known of its memory.
+    pub memory: PlaceMemory,
     /// Since when.
     pub since: Time,
     /// What the queue was charged for it so far.
     pub(crate) charged: u64,
-    /// Its dominant share of the worker, in hundredths of a core.
-    pub(crate) share: u32,
+    /// Its dominant share of the worker, in hundredths of a core, and since when it is that.
+    pub(crate) share: (u32, Time),
+    /// What its shares before that cost.
+    pub(crate) cost: u64,
 }
 
 /// A place that a client uses, as its gateway knows it.
@@ -90,7 +100,11 @@ pub(crate) struct QueuedRequest {
     pub(crate) queue: QueueId,
     pub(crate) class: ClassId,
     pub(crate) queued: QueuedStep,
+    /// Where it names no memory, with what it needs to start.
     pub(crate) amounts: Resources,
+    pub(crate) shapes: Vec<Signature>,
+    /// What its memory follows from.
+    pub(crate) basis: MemoryBasis,
     pub(crate) is_slot: bool,
     pub(crate) reads: Reads,
     pub(crate) hints: Hints,
@@ -143,6 +157,13 @@ impl ClientPlaces {
     /// True if a request waits under this key.
     pub fn waits(&self, key: StepKey) -> bool {
         self.waiting.contains_key(&key)
+    }
+
+    /// Bytes that a request that waits will be booked with; `None` where that is not known, or none will be.
+    pub fn will_book(&self, request: RequestId) -> Option<u64> {
+        let waiting = self.find(self.key_of(request)?)?;
+        let is_known = waiting.basis != MemoryBasis::Unknown && waiting.amounts.memory > 0;
+        is_known.then_some(waiting.amounts.memory)
     }
 
     /// The key under which a request waits.
@@ -232,6 +253,13 @@ impl ClientPlaces {
                     worker.record.name,
                     worker.booked.places()
                 ));
+            }
+            let here = held.keys().filter_map(|alloc| self.held.get_key_value(alloc));
+            let unused = here.filter_map(|(alloc, place)| {
+                Some((*alloc, place.memory.unused_bytes(place.amounts.memory)?))
+            });
+            if unused.collect::<BTreeMap<_, _>>() != *worker.booked.unused() {
+                return Err(format!("worker {}: clients do not use other memory", worker.record.name));
             }
             let mut sum = Resources::default();
             held.values().for_each(|amounts| sum.add(amounts));

@@ -1,6 +1,7 @@
 //! Requests for places: they wait in queues like steps, and rounds place them like tasks.
 
 use super::held::LimitsOn;
+use super::memory::{MemoryBasis, PlaceMemory, share_of_room, size_of};
 use super::{ClientPlaces, HeldPlace, NoPlace, PlaceRequest, QueuedRequest, share_of};
 use crate::bounds;
 use crate::cache_keys::Reads;
@@ -11,10 +12,12 @@ use crate::job::QueuedStep;
 use crate::load::formula::slot_cpu;
 use crate::outbox::{Outbox, Reply};
 use crate::plan::{Booking, Planner, StepFacts, placement};
+use crate::profiles::Profiles;
 use crate::queues::{Charge, Queues, RoundFilter, first_cost};
 use crate::resources::Resources;
+use crate::score::history::Signature;
 use crate::time::NS_PER_MS;
-use crate::worker::{Worker, WorkerState};
+use crate::worker::Worker;
 use crate::workers::Workers;
 use std::collections::BTreeSet;
 
@@ -24,15 +27,26 @@ impl ClientPlaces {
     pub(crate) fn request(
         &mut self,
         request: RequestId,
-        place: PlaceRequest,
+        mut place: PlaceRequest,
+        profiles: &Profiles,
         plan: &mut Planner,
         out: &mut Outbox,
     ) -> Option<LimitsOn> {
-        let class = place.class(plan.workers.queue_in_class(&place.queue));
-        let Some(worker) = first_that_could_have(&class, &plan.workers) else {
+        let mut class = place.class(plan.workers.queue_in_class(&place.queue));
+        let first = that_could_have(&class, &plan.workers).next().map(|worker| worker.record.id);
+        let Some(worker) = first else {
             out.volatile.push((request, Reply::NoPlace(NoPlace::NoWorkers)));
             return None;
         };
+        let names_memory = place.shapes.is_empty() || place.amounts.memory > 0;
+        let mut basis = MemoryBasis::Asked;
+        if !names_memory {
+            (class, basis) = sized(class, &place.shapes, profiles, &plan.workers);
+            place.amounts.memory = class.request.memory;
+        } else if place.runs && !place.shapes.is_empty() {
+            // What it names is what it was booked with before.
+            basis = size_of(&place.shapes, profiles, place.amounts.memory).1;
+        }
         if self.waiting_count() >= bounds::PLACES_WAITING_MAX {
             out.volatile.push((request, Reply::NoPlace(NoPlace::TooMany)));
             return None;
@@ -40,7 +54,10 @@ impl ClientPlaces {
         let queue = part_for(&place, &mut plan.queues);
         if place.runs {
             let (alloc, limits) = (self.next_alloc(), place.limits);
-            self.count_running(alloc, (worker, queue), place.amounts, limits.clone(), plan);
+            let memory = PlaceMemory::begin(basis, !place.shapes.is_empty(), plan.now());
+            let at = (worker, queue);
+            let held = HeldPlace::begin(at, place.amounts, limits.clone(), memory, plan.now());
+            self.count_running(alloc, held, plan);
             out.volatile.push((request, Reply::Placed { alloc, worker }));
             return Some((worker, limits));
         }
@@ -58,6 +75,8 @@ impl ClientPlaces {
             queued,
             reads: Reads::of(&place.reads),
             amounts: place.amounts,
+            shapes: place.shapes,
+            basis,
             is_slot: place.is_slot,
             hints: place.hints,
             avoids: place.avoids,
@@ -80,12 +99,26 @@ impl ClientPlaces {
             let queue = plan.queues.get(plan.queues.whole(request.queue)).name();
             let known = plan.classes.get(request.class);
             let class = Class { queue: plan.workers.queue_in_class(queue), ..known.clone() };
-            if class == *known {
+            change_class(request, class, plan);
+        }
+    }
+
+    /// Work of these shapes is booked with other memory from now on: requests that wait are sized again.
+    pub(crate) fn resize(&mut self, learned: &[Signature], profiles: &Profiles, plan: &mut Planner) {
+        if learned.is_empty() {
+            return;
+        }
+        for request in self.waiting.values_mut() {
+            let is_meant = request.basis != MemoryBasis::Asked
+                && request.shapes.iter().any(|shape| learned.contains(shape));
+            if !is_meant {
                 continue;
             }
-            let new = plan.classes.intern(class);
-            let old = std::mem::replace(&mut request.class, new);
-            plan.change_class(request.queue, (old, new), Some(&request.queued));
+            let mut asked = plan.classes.get(request.class).clone();
+            (asked.request.memory, asked.guess) = (0, 0);
+            let (class, basis) = sized(asked, &request.shapes, profiles, &plan.workers);
+            (request.amounts.memory, request.basis) = (class.request.memory, basis);
+            change_class(request, class, plan);
         }
     }
 
@@ -143,23 +176,14 @@ impl ClientPlaces {
         let amounts = amounts_on(&waiting, worker, plan);
         let (charged, share) = self.first_charge_of(&waiting, &amounts, worker, plan);
         let limits = plan.classes.get(waiting.class).limits.clone();
-        let place = HeldPlace {
-            worker,
-            queue: waiting.queue,
-            amounts: amounts.clone(),
-            limits: limits.clone(),
-            since: plan.now(),
-            charged,
-            share,
-        };
+        let now = plan.now();
+        let memory = PlaceMemory::begin(waiting.basis, !waiting.shapes.is_empty(), now);
+        let place = HeldPlace::begin((worker, waiting.queue), amounts, limits.clone(), memory, now);
+        let place = HeldPlace { charged, share: (share, now), ..place };
         plan.queues.charge(waiting.queue, charged, filter);
         plan.queues.hold(waiting.queue, place.amounts.cpu);
         let alloc = self.next_alloc();
-        self.held.insert(alloc, place);
-        plan.workers.update(worker, |w| {
-            w.warmth.ran(waiting.profile);
-            w.booked.give_place(alloc, amounts);
-        });
+        self.hold(alloc, place, Some(waiting.profile), plan);
         leave_queue(&waiting, plan);
         out.volatile.push((waiting.request, Reply::Placed { alloc, worker }));
         Some((worker, limits))
@@ -182,16 +206,43 @@ impl ClientPlaces {
     }
 }
 
-/// What a request takes of a worker that has room for it: what it asks for, or a compile slot as far as that is free.
+/// What a request takes of a worker that has room for it: what it asks for, or a compile slot as far as that is free. Where
+/// nothing is known of its memory, it takes a part of what is free.
 fn amounts_on(waiting: &QueuedRequest, worker: WorkerId, plan: &Planner) -> Resources {
     let mut amounts = waiting.amounts.clone();
-    if waiting.is_slot
-        && let Some(worker) = plan.workers.get(worker)
-    {
+    let Some(worker) = plan.workers.get(worker) else { return amounts };
+    if waiting.is_slot {
         let slot = slot_cpu(worker.record.capacity.cpu).min(worker.free().cpu);
         amounts.cpu = amounts.cpu.max(slot);
     }
+    if waiting.basis == MemoryBasis::Unknown {
+        amounts.memory = share_of_room(worker.memory_room(), amounts.cpu, worker.free().cpu);
+    }
     amounts
+}
+
+/// A class that asks for no memory, with what is known of work of these shapes, as far as a worker that could have it has
+/// that.
+fn sized(
+    mut class: Class,
+    shapes: &[Signature],
+    profiles: &Profiles,
+    workers: &Workers,
+) -> (Class, MemoryBasis) {
+    let most = that_could_have(&class, workers).map(|worker| worker.record.capacity.memory).max();
+    let (bytes, basis) = size_of(shapes, profiles, most.unwrap_or(u64::MAX));
+    class.request.memory = bytes;
+    class.guess = if basis == MemoryBasis::Unknown { 0 } else { bytes };
+    (class, basis)
+}
+
+/// A request that waits is of another class from now on, if it is another one.
+fn change_class(request: &mut QueuedRequest, class: Class, plan: &mut Planner) {
+    if class != *plan.classes.get(request.class) {
+        let new = plan.classes.intern(class);
+        let old = std::mem::replace(&mut request.class, new);
+        plan.change_class(request.queue, (old, new), Some(&request.queued));
+    }
 }
 
 /// The part of its queue in which a request waits. A client that names ever more parts gets no more of them.
@@ -207,18 +258,17 @@ fn part_for(place: &PlaceRequest, queues: &mut Queues) -> QueueId {
     }
 }
 
-/// A worker that could have work of the class, were it empty. Requests of gateways name whose places they want, so few
+/// The workers that could have work of the class, were they empty. Requests of gateways name whose places they want, so few
 /// workers are looked at, however many others there are.
-fn first_that_could_have(class: &Class, workers: &Workers) -> Option<WorkerId> {
-    let could = |worker: &&Worker| placement::eligible_when_idle(class, worker);
-    let first = match class.needs.iter().find(|need| !need.any_of.is_empty()) {
+fn that_could_have<'a>(class: &'a Class, workers: &'a Workers) -> Box<dyn Iterator<Item = &'a Worker> + 'a> {
+    let could = move |worker: &&Worker| placement::eligible_when_idle(class, worker);
+    match class.needs.iter().find(|need| !need.any_of.is_empty()) {
         Some(need) => {
-            let mut meet = workers.index().holders(need).filter_map(|id| workers.get(id));
-            meet.find(|worker| worker.record.state != WorkerState::Forgotten && could(worker))
+            let meet = workers.index().holders(need).filter_map(move |id| workers.get(id));
+            Box::new(meet.filter(|worker| worker.is_present()).filter(could))
         }
-        None => workers.present().find(could),
-    };
-    first.map(|worker| worker.record.id)
+        None => Box::new(workers.present().filter(could)),
+    }
 }
 
 fn leave_queue(waiting: &QueuedRequest, plan: &mut Planner) {

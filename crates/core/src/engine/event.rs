@@ -69,6 +69,8 @@ pub enum Event {
     /// Places in use on a worker, as the gateway of their clients knows them. Those that the engine does not know are taken
     /// up.
     PlacesInUse { worker: WorkerId, places: Vec<PlaceInUse> },
+    /// An outside client says what the work in its place holds now.
+    OutsideWorkHolds { alloc: AllocId, bytes: u64 },
     /// An outside client says what work of these signatures held and took.
     OutsideWorkEnded { signatures: Vec<Signature>, sample: Sample },
     /// How many places of its system a worker gives from now on, as a gateway says it. `name` is the amount of which a

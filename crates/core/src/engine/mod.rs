@@ -33,8 +33,8 @@ pub use pipeline::{Committed, NextBatch, Pipeline};
 
 use crate::bounds;
 use crate::class::Class;
-use crate::client_places::ClientPlaces;
-use crate::ids::{AllocId, ClassId, JobId, StepKey, TaskId, WorkerId};
+use crate::client_places::{ClientPlaces, PlaceRequest};
+use crate::ids::{AllocId, ClassId, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
 use crate::ledger::{
     Books, Ledger, Lookups, classes, first_tasks, greeting, holding, learning, lease, lend, licensing,
@@ -210,16 +210,17 @@ impl Engine {
             }
             Event::Lend { task } => lend::lend(books, task, out),
             Event::Reclaim { request, task } => lend::reclaim(books, request, task, out),
-            Event::Alloc { request, place } => {
-                if let Some((worker, limits)) = self.places.request(request, *place, &mut books.plan, out) {
-                    licensing::take(&mut books.ledger.licences, &limits, (worker, 1), &mut books.plan);
-                }
-            }
+            Event::Alloc { request, place } => self.give_place(request, *place, out),
             Event::Unalloc { alloc } => self.places.withdraw(alloc, &mut books.plan, out),
             Event::Release { alloc } => self.free_place(alloc),
             Event::PlacesInUse { worker, places } => self.places.take_up(worker, places, &mut books.plan),
-            Event::OutsideWorkEnded { signatures, sample } => {
-                signatures.iter().for_each(|signature| books.profiles.learn_outside(signature, sample));
+            Event::OutsideWorkHolds { alloc, bytes } => {
+                let gained = self.places.note_held(alloc, bytes, &mut books.plan);
+                gained.into_iter().for_each(|worker| self.use_room(worker));
+            }
+            Event::OutsideWorkEnded { mut signatures, sample } => {
+                signatures.retain(|signature| books.profiles.learn_outside(signature, sample));
+                self.places.resize(&signatures, &books.profiles, &mut books.plan);
             }
             Event::OfferPlaces { worker, name, count } => {
                 self.places.offer(worker, name, count, &mut books.plan);
@@ -258,11 +259,24 @@ impl Engine {
         }
     }
 
+    /// A client asks for a place, or says what it has.
+    fn give_place(&mut self, request: RequestId, place: PlaceRequest, out: &mut Outbox) {
+        let Books { ledger, plan, profiles } = &mut self.books;
+        if let Some((worker, limits)) = self.places.request(request, place, profiles, plan, out) {
+            licensing::take(&mut ledger.licences, &limits, (worker, 1), plan);
+        }
+    }
+
     /// A client gives its place back: the worker may have room for a task that waits there.
     fn free_place(&mut self, alloc: AllocId) {
         let books = &mut self.books;
         let Some((worker, limits)) = self.places.free(alloc, &mut books.plan) else { return };
         licensing::take(&mut books.ledger.licences, &limits, (worker, -1), &mut books.plan);
+        self.use_room(worker);
+    }
+
+    /// A worker has more room beside the places of outside clients.
+    fn use_room(&mut self, worker: WorkerId) {
         holding::promote(&mut self.books, worker);
         self.books.plan.request_round();
     }

@@ -8,6 +8,9 @@ use crate::resources::Bytes;
 /// Least memory that is advised for a task that ran out of it: 64 MiB.
 const MEMORY_ADVISED_MIN: u64 = 64 << 20;
 
+/// The sentence of a task whose worker's memory was short, below any limit of its own.
+pub const SHORT_OF_MEMORY: &str = "a process of it was killed because memory was short";
+
 /// One word for why a task failed. Programs compare these, so they never change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Cause {
@@ -23,7 +26,7 @@ pub enum Cause {
     ExitCode,
     /// A signal that Windlass did not send ended it.
     Signal,
-    /// It was killed at its memory limit.
+    /// It was killed at its memory limit, or a process of it because memory was short.
     OutOfMemory,
     /// It was killed at its time limit.
     TimeLimit,
@@ -132,9 +135,9 @@ impl FailedAttempt<'_> {
                 Some(limit_ms) => format!("over its time limit of {}", duration(limit_ms)),
                 None => "over its time limit".to_owned(),
             },
-            Some(End::OutOfMemory) => match self.memory_limit() {
+            Some(End::OutOfMemory) => match self.memory_limit().filter(|_| !self.is_short_of_memory()) {
                 Some(bytes) => format!("over its memory limit of {}", Bytes(bytes)),
-                None => "out of memory".to_owned(),
+                None => SHORT_OF_MEMORY.to_owned(),
             },
             Some(End::Canceled | End::Recalled) => "cancelled".to_owned(),
             Some(End::NotStarted { why, .. }) if why.is_empty() => {
@@ -164,6 +167,9 @@ impl FailedAttempt<'_> {
                 }
                 None => "let it run longer: --time-limit TIME".to_owned(),
             }),
+            End::OutOfMemory if self.is_short_of_memory() => {
+                Some("book the memory that it needs, so that nothing else takes it: --memory SIZE".to_owned())
+            }
             End::OutOfMemory => Some(format!("ask for more memory: --memory {}", self.memory_advised())),
             End::Lost => {
                 Some(format!("'windlass job retry {}' runs it again, on another worker", self.task))
@@ -173,10 +179,15 @@ impl FailedAttempt<'_> {
         }
     }
 
-    /// Bytes that it could hold. Nothing is killed for memory that no one asked for.
+    /// Bytes that it could hold. Windlass kills nothing for memory that no one asked for.
     fn memory_limit(&self) -> Option<u64> {
         let asked = self.step.request.memory;
         (asked > 0).then(|| self.memory_bytes.unwrap_or(0).max(asked))
+    }
+
+    /// True if the kernel killed a process of it below that.
+    fn is_short_of_memory(&self) -> bool {
+        self.result.is_some_and(|result| result.is_short_of_memory(self.memory_limit()))
     }
 
     /// Twice what it had or held, as `--memory` takes it.
@@ -313,7 +324,18 @@ mod tests {
         }
         let bare = StepSpec::default();
         assert_eq!(say(End::TimeLimit, &bare).1, "over its time limit");
-        assert_eq!(say(End::OutOfMemory, &bare).1, "out of memory");
+        assert_eq!(say(End::OutOfMemory, &bare).1, SHORT_OF_MEMORY);
+        let below = |peak| {
+            let result = TaskResult { peak_memory: Some(peak), ..TaskResult::bare(End::OutOfMemory) };
+            let (task, step) = (TaskId { job: JobId(22), index: 2 }, step());
+            let failed =
+                FailedAttempt { task, result: Some(&result), memory_bytes: Some(3 << 30), step: &step };
+            (failed.summary(), failed.advice().unwrap_or_default())
+        };
+        let (summary, advice) = below((3 << 30) - 1);
+        assert_eq!(summary, SHORT_OF_MEMORY);
+        assert!(advice.ends_with("--memory SIZE"), "{advice}");
+        assert_eq!(below(3 << 30).0, "over its memory limit of 3 GiB");
     }
 
     #[test]

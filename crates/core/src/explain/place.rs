@@ -5,12 +5,13 @@ use super::explanation::{Explanation, Reason};
 use super::reasons::{self, Known};
 use super::survey::look_over;
 use super::task::turn_in_queue;
-use crate::client_places::QueuedRequest;
+use crate::client_places::{MemoryBasis, QueuedRequest};
 use crate::engine::Engine;
 use crate::ids::{AllocId, RequestId, StepKey};
 use crate::job::TaskState;
 use crate::plan;
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
+use crate::resources::Bytes;
 
 /// Explains a place that a client holds; `None` if no client holds it.
 pub fn held_place(engine: &Engine, alloc: AllocId) -> Option<Explanation> {
@@ -40,6 +41,20 @@ pub fn request_reason(engine: &Engine, request: RequestId, known: &mut Known) ->
     let waiting = engine.places().find(key)?;
     let asked = plan::placement_request(engine, key, waiting.queue)?;
     Some(reason_of(engine, &asked, waiting, known))
+}
+
+/// Why a request waits for more memory than its work may need; `None` where that is not what keeps it.
+pub fn unknown_memory(engine: &Engine, request: RequestId) -> Option<String> {
+    let waiting = engine.places().find(engine.places().key_of(request)?)?;
+    let class = engine.class(waiting.class).filter(|_| waiting.basis == MemoryBasis::Unknown)?;
+    let mut could = engine.workers().present().filter(|w| placement::eligible_when_idle(class, w));
+    let needs = class.request.memory;
+    could.all(|worker| worker.bookable_memory() < needs).then(|| {
+        format!(
+            "nothing is known yet of the memory of such work, so it starts where {} is free",
+            Bytes(needs)
+        )
+    })
 }
 
 fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanation {

@@ -11,7 +11,7 @@ pub enum End {
     Signaled(i32),
     /// Killed at its time limit.
     TimeLimit,
-    /// Killed at its memory limit.
+    /// Killed at its memory limit; or its worker's memory was short, and the kernel killed one of its processes.
     OutOfMemory,
     /// Killed because the job was cancelled.
     Canceled,
@@ -87,13 +87,16 @@ pub struct TaskResult {
     pub token_cpu_ms: Option<u64>,
     /// Most bytes of memory held at one time.
     pub peak_memory: Option<u64>,
+    /// Most bytes that one of its processes held; `None` of a task without a jobserver. The next task like it is booked
+    /// by that, and no store keeps it.
+    pub process_memory: Option<u64>,
     /// Bytes read from and written to disks.
     pub disk_bytes: Option<u64>,
     /// Bytes written to standard output.
     pub out_bytes: u64,
     /// Bytes written to standard error.
     pub err_bytes: u64,
-    /// Why it failed, in the task's own words.
+    /// Why it failed, in the task's own words; or what it held where memory was short.
     pub message: Option<String>,
 }
 
@@ -107,11 +110,19 @@ impl TaskResult {
             cpu_ms: None,
             token_cpu_ms: None,
             peak_memory: None,
+            process_memory: None,
             disk_bytes: None,
             out_bytes: 0,
             err_bytes: 0,
             message: None,
         }
+    }
+
+    /// True if its worker's memory was short and the kernel killed a process of it, below the task's own `limit` in
+    /// bytes; `None` of a task without one.
+    pub fn is_short_of_memory(&self, limit: Option<u64>) -> bool {
+        let is_below = |limit: u64| self.peak_memory.is_some_and(|peak| peak < limit);
+        self.end == End::OutOfMemory && limit.is_none_or(is_below)
     }
 }
 

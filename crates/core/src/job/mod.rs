@@ -18,8 +18,8 @@ pub use gang::{Gang, GangTask};
 pub use queued::{BacklogCounts, Parked, QueuePos, QueuedStep};
 pub use record::{BackOff, EndedTasks, JobRecord, JobState, Stop, TaskRow, TaskState};
 pub use spec::{
-    AfterEnd, Dependency, DependencyKind, FailFast, FailLimit, Hints, JobSpec, Jobserver, Kind, OnEnd,
-    StepSpec, SubmissionKey,
+    AfterEnd, BUILD_CPU, Dependency, DependencyKind, FailFast, FailLimit, Hints, JobSpec, Jobserver, Kind,
+    OnEnd, StepSpec, SubmissionKey,
 };
 pub use step::Step;
 pub use tries::{Tries, TriesMap};

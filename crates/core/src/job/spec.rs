@@ -145,6 +145,10 @@ pub struct Hints {
     pub prefers: BTreeSet<String>,
 }
 
+/// Hundredths of a core that a build books whose cpus nobody named: it begins at once, and has the rest of its worker by
+/// its jobserver.
+pub const BUILD_CPU: u32 = 10;
+
 /// In which form a task is told of its jobserver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Jobserver {

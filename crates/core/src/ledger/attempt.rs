@@ -58,8 +58,13 @@ impl Attempt {
             worker: self.worker,
             epoch: self.epoch,
             at: self.booked,
-            amounts: (self.request.cpu, self.request.memory + self.headroom_bytes),
+            amounts: (self.request.cpu, self.booked_bytes()),
         }
+    }
+
+    /// Bytes of memory that it holds or that are kept free for it.
+    pub(crate) fn booked_bytes(&self) -> u64 {
+        self.request.memory + self.headroom_bytes
     }
 
     /// What an attempt holds of its worker now.

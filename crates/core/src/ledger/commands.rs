@@ -132,8 +132,9 @@ pub(super) fn start_order(books: &Books, task: TaskId) -> Option<WorkerCommand> 
         step,
         attempt: attempt.number,
         request: attempt.request.clone(),
+        headroom_bytes: attempt.headroom_bytes,
         // Where nobody asked for memory the amount is a guess, and nothing is killed for a guess.
-        memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory + attempt.headroom_bytes),
+        memory_limit: (spec.request.memory > 0).then_some(attempt.booked_bytes()),
         time_limit_ms: spec.time_limit_ms,
         gang: gang_place(books, task),
         riders: books.ledger.riders_of(task, attempt),

@@ -7,10 +7,10 @@ use super::{Attempt, Books};
 use crate::bounds;
 use crate::bounds::PEAK_BYTES_MAX;
 use crate::ids::{StepKey, TaskId};
-use crate::job::{ChunkEnd, End, LaunchFault, TaskResult};
+use crate::job::{ChunkEnd, End, LaunchFault, StepSpec, TaskResult};
 use crate::outbox::{Outbox, Write};
 use crate::plan::{Planner, placement};
-use crate::score::history::{History, Sample, Signature};
+use crate::score::history::{History, Sample, Signature, needs_after_kill};
 use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Ended, Health, HealthVerdict, Record, Worker};
@@ -120,11 +120,11 @@ pub(super) fn finish_probes(books: &mut Books) {
 /// An attempt ended: what it held and took.
 fn learn(books: &mut Books, task: TaskId, attempt: &Attempt, result: &TaskResult, out: &mut Outbox) {
     let capacity = books.plan.workers.get(attempt.worker).map_or(0, |worker| worker.record.capacity.memory);
-    let Some(sample) = sample_of(attempt, result, capacity) else { return };
+    let key = books.ledger.key_of(task);
+    let Some((step, spec)) = books.ledger.step(key).zip(books.ledger.spec_of(key)) else { return };
+    let profile = step.profile;
+    let Some(sample) = sample_of(spec, attempt, result, capacity) else { return };
     record_windows(&mut books.plan, &sample);
-    let Some(profile) = books.ledger.step(books.ledger.key_of(task)).map(|step| step.profile) else {
-        return;
-    };
     let learned = books.profiles.learn(profile, sample);
     out.writes
         .extend(learned.write.map(|(signature, history)| write_of(signature, history, books.plan.now())));
@@ -163,7 +163,7 @@ pub(super) fn is_largest(books: &Books, task: TaskId, attempt: &Attempt) -> bool
     let fits = |worker: &&Worker| placement::eligible_when_idle(&class, worker);
     let most =
         books.plan.workers.largest_first().find(fits).map_or(0, |worker| worker.record.capacity.memory);
-    most > 0 && attempt.request.memory + attempt.headroom_bytes >= most
+    most > 0 && attempt.booked_bytes() >= most
 }
 
 /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing,
@@ -211,20 +211,25 @@ fn write_of(signature: &Signature, history: &History, at: Time) -> Write {
     Write::History { signature: signature.to_string(), samples, at }
 }
 
-/// What an attempt teaches; `None` of one that did not run to its own end. No task is taken to hold more than the
-/// `capacity` of its worker in bytes, whatever that says; 0 is unknown.
-fn sample_of(attempt: &Attempt, result: &TaskResult, capacity: u64) -> Option<Sample> {
+/// What an attempt teaches; `None` of one that did not run to its own end, and of one that was killed below its limit:
+/// that was enough. No task is taken to hold more than the `capacity` of its worker in bytes, whatever that says; 0 is
+/// unknown. A build that asked for no memory teaches what one of its processes needs. Further ones begin only where
+/// there is memory for them.
+fn sample_of(step: &StepSpec, attempt: &Attempt, result: &TaskResult, capacity: u64) -> Option<Sample> {
     let oom = result.end == End::OutOfMemory;
-    if !oom && result.end != End::Exited(0) {
+    let is_limited = step.request.memory > 0;
+    let is_at_fault = oom && !(is_limited && result.is_short_of_memory(Some(attempt.booked_bytes())));
+    if !is_at_fault && result.end != End::Exited(0) {
         return None;
     }
     let ran = result.started.zip(result.finished);
     let most = if capacity > 0 { capacity } else { PEAK_BYTES_MAX };
-    let peak_memory = result.peak_memory.map(|bytes| bytes.min(most));
-    let limit = (attempt.request.memory + attempt.headroom_bytes).max(peak_memory.unwrap_or(0));
-    let killed = oom.then_some(limit.saturating_mul(2)).filter(|needs| *needs > 0);
+    let of_process = result.process_memory.filter(|bytes| !is_limited && *bytes > 0);
+    let held = of_process.or(result.peak_memory).map(|bytes| bytes.min(most));
+    let had = attempt.booked_bytes().max(held.unwrap_or(0));
+    let needs = needs_after_kill(had, is_limited);
     Some(Sample {
-        peak_memory: if oom { killed } else { peak_memory },
+        peak_memory: if oom { Some(needs).filter(|needs| *needs > 0) } else { held },
         cpu_ms: result.cpu_ms,
         // Of one that was killed it is not how long such a task takes.
         wall_ms: ran.filter(|_| !oom).map(|(started, finished)| finished.since(started) / NS_PER_MS),

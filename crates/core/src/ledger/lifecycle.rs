@@ -6,6 +6,7 @@ use super::first_tasks::{close_followers, open_followers};
 use super::holding::drop_attempt;
 use super::learning::{is_largest, is_unasked, learn_all};
 use super::licensing::{begin_back_off, busy_licence, had_licence};
+use super::shortage::{is_run_again, told};
 use super::{Attempt, Books, Ledger};
 use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
@@ -53,6 +54,7 @@ pub(super) fn conclude(
     let number = usize::from(key.step);
     let stopped = job.stop.is_some() || job.cancels.contains(task.index);
     let StepSpec { retries, is_external, .. } = job.spec.steps[number];
+    let is_again = !largest && is_run_again(&job.spec.steps[number], &result.end);
     let step = &mut job.steps[number];
     step.leave(attempt.rides, attempt.chunk_end);
     job.active -= 1;
@@ -66,6 +68,8 @@ pub(super) fn conclude(
     let state = match busy {
         Some(_) if stopped => TaskState::Canceled,
         Some(_) => TaskState::Ready,
+        // It counts as lost, which spends no retry.
+        None if is_again => state_after(&End::Lost, false, &mut tries, retries, stopped),
         None => {
             // More memory is not to be had, so no retry.
             let retries = if largest { 0 } else { retries };
@@ -75,6 +79,7 @@ pub(super) fn conclude(
     let gang = job.gang_of(task.index);
     let state = settle_in_gang(job, task.index, (gang, state), tries, books.plan.now());
     answer_reclaims(&mut books.ledger, task, out);
+    let result = told(books, task, attempt, state, result);
     let result_end = result.end.clone();
     write_end(task, attempt, (state, tries), result, out);
     if let Some(limit) = busy.filter(|_| !stopped) {

@@ -34,6 +34,7 @@ mod enlist;
 mod hello;
 mod mates;
 mod recent_outcomes;
+mod shortage;
 mod spec;
 
 pub use attempt::Attempt;

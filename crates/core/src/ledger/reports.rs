@@ -61,6 +61,7 @@ fn believable(mut result: TaskResult, booked: Time, now: Time) -> TaskResult {
     result.cpu_ms = result.cpu_ms.map(|ms| ms.min(cpu_ms_max));
     result.token_cpu_ms = result.token_cpu_ms.map(|ms| ms.min(cpu_ms_max));
     result.peak_memory = result.peak_memory.map(|bytes| bytes.min(PEAK_BYTES_MAX));
+    result.process_memory = result.process_memory.map(|bytes| bytes.min(PEAK_BYTES_MAX));
     result
 }
 

@@ -1,7 +1,7 @@
 //! The checks of a submitted job.
 
 use crate::bounds;
-use crate::job::{ChunkSize, DependencyKind, EqualRuns, Hints, JobSpec, StepSpec};
+use crate::job::{BUILD_CPU, ChunkSize, DependencyKind, EqualRuns, Hints, JobSpec, Jobserver, StepSpec};
 use crate::outbox::Refusal;
 use std::collections::BTreeSet;
 
@@ -255,23 +255,46 @@ fn check_chunks(spec: &JobSpec) -> Result<(), Refusal> {
 /// Refuses a jobserver where no keeper can give its tokens to one task alone.
 fn check_jobservers(spec: &JobSpec) -> Result<(), Refusal> {
     for (number, step) in spec.steps.iter().enumerate().filter(|(_, step)| step.hints.jobserver.is_some()) {
-        let bad = |why| Err(Refusal::BadJobserver { step: step.name.clone(), why });
-        if step.nodes.is_some() || step.with.is_some() || spec.followers(number).next().is_some() {
-            return bad(
-                "its tasks start together with others, each on another worker; let them start one by one",
-            );
-        }
-        if step.chunks.is_some() {
-            return bad("one process runs several of its tasks; leave out the chunks");
-        }
-        if step.is_external {
-            return bad(
-                "the client that submitted it runs its tasks, and no worker; leave out the jobserver",
-            );
-        }
-        if step.request.cpu == 0 {
-            return bad("its tasks book no cpu, and each runs one process at least; book 0.1 cpus or more");
+        if let Some(why) = why_no_tokens(spec, number) {
+            return Err(Refusal::BadJobserver { step: step.name.clone(), why });
         }
     }
     Ok(())
+}
+
+/// Why no keeper can give tokens to the tasks of a step; `None` if one can.
+fn why_no_tokens(spec: &JobSpec, number: usize) -> Option<&'static str> {
+    let step = &spec.steps[number];
+    if step.nodes.is_some() || step.with.is_some() || spec.followers(number).next().is_some() {
+        return Some(
+            "its tasks start together with others, each on another worker; let them start one by one",
+        );
+    }
+    if step.chunks.is_some() {
+        return Some("one process runs several of its tasks; leave out the chunks");
+    }
+    if step.is_external {
+        return Some("the client that submitted it runs its tasks, and no worker; leave out the jobserver");
+    }
+    if step.request.cpu == 0 {
+        return Some("its tasks book no cpu, and each runs one process at least; book 0.1 cpus or more");
+    }
+    None
+}
+
+/// Decides whether steps have a jobserver that leave it to their queue. `of_queue` is the queue's setting. A step that
+/// cannot have one goes without.
+pub(super) fn settle_jobservers(spec: &mut JobSpec, open: &[u16], of_queue: Option<bool>) {
+    let steps = spec.steps.len();
+    for number in open.iter().map(|number| usize::from(*number)).filter(|number| *number < steps) {
+        let hints = &spec.steps[number].hints;
+        let is_build = hints.jobserver.is_some();
+        let is_wanted = of_queue.unwrap_or(is_build) && !hints.cpus_auto;
+        let has = is_wanted && why_no_tokens(spec, number).is_none();
+        let step = &mut spec.steps[number];
+        step.hints.jobserver = has.then_some(Jobserver::Auto);
+        if has && is_build {
+            step.request.cpu = step.request.cpu.min(BUILD_CPU);
+        }
+    }
 }

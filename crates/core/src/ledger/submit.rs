@@ -4,7 +4,7 @@ use super::classes::class_with_mates;
 use super::first_tasks::{check_first, first_succeeded};
 use super::lifecycle::{settle_job, stop_job};
 use super::records::insert_record;
-use super::spec::check_spec;
+use super::spec::{check_spec, settle_jobservers};
 use super::{Books, Ledger, Lookups};
 use crate::class::Class;
 use crate::ids::{JobId, RequestId};
@@ -13,6 +13,7 @@ use crate::outbox::{Fact, Outbox, Refusal, Reply, Unplaceable, Write};
 use crate::plan;
 use crate::plan::Planner;
 use crate::plan::placement::{self, Ineligible};
+use crate::queues::Queues;
 use crate::worker::Worker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,6 +25,9 @@ pub struct Submit {
     pub request: RequestId,
     /// The job.
     pub spec: JobSpec,
+    /// The numbers of the steps that leave it to the queue's setting whether they have a jobserver. One of them that has
+    /// one in the spec is a build, whose client named no cpus; it keeps it where the queue has no setting.
+    pub jobservers_open: Vec<u16>,
     /// Refuse it where no worker of the farm could ever run some step.
     pub placeable_only: bool,
     /// Machines that can be started: what one of them could run is not what no worker could ever run.
@@ -53,12 +57,22 @@ impl Submit {
         Submit {
             request,
             spec,
+            jobservers_open: Vec::new(),
             placeable_only: false,
             startable: Arc::default(),
             held: false,
             existing: None,
             read_before: JobId(u64::MAX),
             outcomes: BTreeMap::new(),
+        }
+    }
+
+    /// Decides what it leaves to the setting of its queue.
+    pub fn settle(&mut self, queues: &Queues) {
+        let open = std::mem::take(&mut self.jobservers_open);
+        if !open.is_empty() {
+            let queue = queues.id(&self.spec.queue).map(|id| queues.get(id));
+            settle_jobservers(&mut self.spec, &open, queue.and_then(|queue| queue.record.jobserver));
         }
     }
 }
@@ -75,9 +89,14 @@ pub(crate) fn submit(books: &mut Books, submit: Submit, lookups: &Lookups, out: 
     out.replies.push((request, answer));
 }
 
-fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox) -> Result<Reply, Refusal> {
-    let Submit { request: _, spec, placeable_only, startable, held, existing, read_before, outcomes } =
-        submit;
+fn accept(
+    books: &mut Books,
+    mut submit: Submit,
+    lookups: &Lookups,
+    out: &mut Outbox,
+) -> Result<Reply, Refusal> {
+    submit.settle(&books.plan.queues);
+    let Submit { spec, placeable_only, startable, held, existing, read_before, outcomes, .. } = submit;
     let key = spec.key.clone().map(|key| (spec.user.clone(), key));
     // The store's answer is out of date if the job was deleted since.
     let existing = existing.filter(|job| !books.ledger.gone.contains(job));

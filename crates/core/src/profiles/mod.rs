@@ -252,18 +252,21 @@ impl Profiles {
         self.has_unsaved = true;
     }
 
-    /// Work of an outside client ended: what it held and took. No step is of its signature.
-    pub fn learn_outside(&mut self, signature: &Signature, sample: Sample) {
+    /// Work of an outside client ended: what it held and took. No step is of its signature. True if such work is booked
+    /// with other memory from now on.
+    pub fn learn_outside(&mut self, signature: &Signature, sample: Sample) -> bool {
+        let before = self.reserve_outside(signature);
         self.histories.push(signature, sample);
         // What is not noted is written with a later sample of the signature.
         if self.unsaved.len() < SIGNATURES_MAX {
             self.save_again(&signature.to_string());
         }
+        self.reserve_outside(signature) != before
     }
 
     /// Bytes that such work is booked with; `None` where nothing is known of it.
     pub fn reserve_outside(&self, signature: &Signature) -> Option<u64> {
-        self.histories.predict(signature)?.reserve().map(rounded)
+        self.histories.get(signature)?.unlimited_reserve().map(rounded)
     }
 
     /// True if samples came that the store does not have.

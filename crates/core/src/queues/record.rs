@@ -60,6 +60,8 @@ pub struct QueueRecord {
     /// Each user's share of what the queue gets, against the other users': 1 to 10,000; [`WEIGHT_DEFAULT`] of one
     /// that is not listed.
     pub user_weights: BTreeMap<String, u32>,
+    /// Whether steps that say nothing of a jobserver have one; `None`: builds have one.
+    pub jobserver: Option<bool>,
 }
 
 impl QueueRecord {
@@ -75,6 +77,7 @@ impl QueueRecord {
             users: BTreeSet::new(),
             turns: TurnsBy::Users,
             user_weights: BTreeMap::new(),
+            jobserver: None,
         }
     }
 

@@ -63,6 +63,13 @@ impl Prediction {
     }
 }
 
+/// Bytes that a kill for memory shows to be needed at least, where there were `had_bytes`: twice as much. Without a limit
+/// of its own the killed task may have needed no more than it held, because others took the rest. Then it is an eighth
+/// less than twice, so that a later task shows it that holds about as much and ends well: see [`History::push`].
+pub fn needs_after_kill(had_bytes: u64, is_limited: bool) -> u64 {
+    had_bytes.saturating_mul(2) - if is_limited { 0 } else { had_bytes / 8 }
+}
+
 /// The hundredths of a core to book for a task whose step leaves them to Windlass: enough that its memory takes no
 /// more than its part of the farm's (`memory_per_core` bytes go with each core), and as many as it was seen
 /// to use; whole cores, at least one and at most `largest`. `None` while nothing is known.
@@ -199,6 +206,15 @@ impl History {
             oom_rate: f64::from(self.ooms) / f64::from(samples),
             samples,
         })
+    }
+
+    /// Bytes to keep for work that nothing limits to its booking: a tenth above the largest peak, and what a kill for
+    /// memory showed to be needed, until work has ended well since. Such work is killed because others hold too much, so
+    /// its kill says little of itself. `None` where nothing is known.
+    pub fn unlimited_reserve(&self) -> Option<u64> {
+        let peak = self.peaks.last().map(|peak| peak.saturating_add(peak.div_ceil(10)));
+        let since = self.rows.iter().rev().take_while(|row| row.oom || row.peak_memory.is_none());
+        peak.max(since.filter_map(|row| row.peak_memory).max())
     }
 
     fn evidence(&self) -> Evidence {

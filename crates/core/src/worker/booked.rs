@@ -19,6 +19,10 @@ pub struct Booked {
     places: BTreeMap<AllocId, Resources>,
     /// The sum of these.
     of_places: Resources,
+    /// Bytes of a place that its work does not use yet, where its client says what that holds.
+    unused: BTreeMap<AllocId, u64>,
+    /// The sum of these.
+    unused_bytes: u64,
     /// By step, hundredths of a core.
     steps: BTreeMap<StepKey, u32>,
     /// Of those that run, the tasks with a jobserver.
@@ -72,6 +76,17 @@ impl Booked {
     /// not start their work.
     pub fn of_places(&self) -> &Resources {
         &self.of_places
+    }
+
+    /// Bytes of places that work of outside clients uses. A client that does not say what its work holds is taken to use
+    /// its whole place.
+    pub fn used_by_places_bytes(&self) -> u64 {
+        self.of_places.memory.saturating_sub(self.unused_bytes)
+    }
+
+    /// Bytes of places that their work does not use yet, where clients say what that holds.
+    pub fn unused(&self) -> &BTreeMap<AllocId, u64> {
+        &self.unused
     }
 
     /// The steps whose tasks hold cpus here, with hundredths of a core.
@@ -201,12 +216,32 @@ impl Booked {
         self.places.insert(alloc, amounts);
     }
 
+    /// A place has `memory` bytes from now on, of which its work does not use `unused_bytes` yet; `None` where its client
+    /// does not say so.
+    pub fn size_place(&mut self, alloc: AllocId, memory: u64, unused_bytes: Option<u64>) {
+        let Some(amounts) = self.places.get_mut(&alloc) else { return };
+        let before = std::mem::replace(&mut amounts.memory, memory);
+        for sum in [&mut self.sum.memory, &mut self.of_places.memory] {
+            *sum = sum.saturating_sub(before).saturating_add(memory);
+        }
+        self.forget_unused(alloc);
+        if let Some(bytes) = unused_bytes {
+            self.unused_bytes += bytes;
+            self.unused.insert(alloc, bytes);
+        }
+    }
+
     /// An outside client gives its place back.
     pub fn free_place(&mut self, alloc: AllocId) {
         if let Some(amounts) = self.places.remove(&alloc) {
             self.sum.sub(&amounts);
             self.of_places.sub(&amounts);
         }
+        self.forget_unused(alloc);
+    }
+
+    fn forget_unused(&mut self, alloc: AllocId) {
+        self.unused_bytes -= self.unused.remove(&alloc).unwrap_or(0);
     }
 
     /// Replaces all that is booked by a sum that another system says, which names no tasks.

@@ -219,14 +219,14 @@ impl Worker {
 
     /// Bytes that a new booking may use: what bookings and headroom leave, and no more than the machine has left. On an
     /// idle worker the memory of other programs does not count: it would keep the worker idle for ever, and pressure
-    /// tells when memory is really short. An executor of another system is taken at its word. What outside clients hold by
-    /// their places is not available any more as soon as they use it, so it is not taken off a second time.
+    /// tells when memory is really short. An executor of another system is taken at its word. What outside clients use of
+    /// their places is not available any more, so it is not taken off a second time.
     pub fn memory_room(&self) -> u64 {
         let booked = self.booked.sum().memory.saturating_add(self.booked.headroom_bytes());
         let free = self.record.capacity.memory.saturating_sub(booked);
         let is_counted = self.flags.class.trusts_reported_memory || !self.booked.is_idle();
         match self.reported.memory().filter(|_| is_counted) {
-            Some(memory) => free.min(memory.room(booked.saturating_sub(self.booked.of_places().memory))),
+            Some(memory) => free.min(memory.room(booked.saturating_sub(self.booked.used_by_places_bytes()))),
             None => free,
         }
     }

@@ -4,7 +4,7 @@
 use super::App;
 use super::extract::{JsonBody, Path};
 use super::submission_names::SubmissionNames;
-use super::turn_session::{TurnSession, name_of};
+use super::turn_session::{TurnSession, name_of, said_reason};
 use super::turn_table::{OpenTurn, Stands};
 use crate::api_error::ApiError;
 use crate::auth::Caller;
@@ -21,11 +21,12 @@ use std::convert::Infallible;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
-use windlass_api::{ErrorCode, TurnEnd, TurnList, TurnRequest, Why};
+use windlass_api::{ErrorCode, TurnEnd, TurnHolds, TurnList, TurnRequest, Why};
 use windlass_core::bounds::PEAK_BYTES_MAX;
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::Event;
 use windlass_core::explain::{self, Known};
+use windlass_core::ids::AllocId;
 use windlass_core::resources::Bytes;
 use windlass_core::score::history::{Sample, Signature};
 use windlass_core::tags::Need;
@@ -66,8 +67,8 @@ pub async fn take(
     SubmissionNames::of_limits(request.limits.clone()).check(&app, false).await?;
     let signatures: Vec<Signature> =
         request.shape.iter().map(|shape| signature(&queue, shape.clone())).collect();
-    let amounts = amounts(&app, &request, signatures.clone()).await?;
-    let mut place = place_of(&request, &caller.user, &queue, &amounts);
+    find_worker(&app, &request.machine).await?;
+    let mut place = place_of(&request, &caller.user, &queue, &signatures);
     if let Some(held) = &request.held {
         let is_known = give_back(&app, held.turn, &caller.user).await;
         place.runs = is_known || app.shared.client_turns.takes_up();
@@ -79,7 +80,8 @@ pub async fn take(
         worktree: request.worktree,
         command: request.command,
         signatures,
-        amounts,
+        limits: request.limits,
+        cpu: place.amounts.cpu,
         since: app.handle.now(),
         stands: Stands::Waits(None),
     };
@@ -102,56 +104,30 @@ fn machine_need(machine: &str) -> Need {
     Need { key: MACHINE.to_owned(), any_of: [machine.to_owned()].into() }
 }
 
-/// What a turn holds. A server that was just started waits for its first worker, which may be about to come.
-async fn amounts(
-    app: &App,
-    request: &TurnRequest,
-    signatures: Vec<Signature>,
-) -> Result<Resources, ApiError> {
-    let need = machine_need(&request.machine);
+/// Finds out that the machine has a worker. A server that was just started waits for its first one, which may be about to
+/// come.
+async fn find_worker(app: &App, machine: &str) -> Result<(), ApiError> {
     let until = app.shared.client_turns.first_worker_by();
     let mut news = None;
-    let memory = loop {
-        let (need, signatures, asked) = (need.clone(), signatures.clone(), request.memory);
-        let look = move |engine: &Engine| memory_of(engine, &need, asked, &signatures);
-        match app.handle.query(look).await? {
-            Ok(memory) => break memory,
-            Err(NotThere { has_workers }) if has_workers || Instant::now() >= until => {
-                return Err(no_worker(&request.machine));
-            }
-            Err(_) => {}
+    loop {
+        let need = machine_need(machine);
+        let look = move |engine: &Engine| {
+            let mut here = engine.workers().index().holders(&need).filter_map(|id| engine.workers().get(id));
+            (here.any(|worker| worker.is_present()), engine.workers().present().next().is_some())
+        };
+        let (is_there, has_others) = app.handle.query(look).await?;
+        if is_there {
+            return Ok(());
+        }
+        if has_others || Instant::now() >= until {
+            return Err(no_worker(machine));
         }
         match &mut news {
             // What came before this is seen by the next look.
             None => news = Some(app.handle.subscribe()),
             Some(news) => _ = tokio::time::timeout_at(until.into(), news.recv()).await,
         }
-    };
-    let cpu = (request.cpus.unwrap_or(1.0) * 100.0).round() as u32;
-    Ok(Resources::new(cpu, memory.unwrap_or(0)))
-}
-
-/// The machine has no worker.
-struct NotThere {
-    /// Other machines have some.
-    has_workers: bool,
-}
-
-/// Bytes that a turn on a machine holds. What is not asked for is what is known of the first of the signatures of which
-/// something is known, as far as the machine has it; `None` where nothing is.
-fn memory_of(
-    engine: &Engine,
-    need: &Need,
-    asked: Option<u64>,
-    signatures: &[Signature],
-) -> Result<Option<u64>, NotThere> {
-    let here = engine.workers().index().holders(need).filter_map(|id| engine.workers().get(id));
-    let here = here.filter(|worker| worker.is_present());
-    let Some(most) = here.map(|worker| worker.record.capacity.memory).max() else {
-        return Err(NotThere { has_workers: engine.workers().present().next().is_some() });
-    };
-    let learned = || signatures.iter().find_map(|known| engine.profiles().reserve_outside(known));
-    Ok(asked.or_else(|| learned().map(|bytes| bytes.min(most))))
+    }
 }
 
 /// There is no worker on the machine, or none that is large enough.
@@ -161,13 +137,17 @@ fn no_worker(machine: &str) -> ApiError {
         .hint("'windlass workers' lists the workers; 'windlass worker start' starts one")
 }
 
-fn place_of(request: &TurnRequest, user: &str, queue: &str, amounts: &Resources) -> PlaceRequest {
+fn place_of(request: &TurnRequest, user: &str, queue: &str, signatures: &[Signature]) -> PlaceRequest {
     // In a queue of several users these take turns with each other, however many worktrees each has.
     let turn_of = request.worktree.as_deref().filter(|_| queue == user).unwrap_or(user);
+    let cpu = (request.cpus.unwrap_or(1.0) * 100.0).round() as u32;
+    // What a command holds that runs already is what it was booked with, by its shape.
+    let is_named = request.memory.is_some() && request.held.is_none();
     PlaceRequest {
         queue: queue.to_owned(),
         turn_of: Some(turn_of.to_owned()),
-        amounts: amounts.clone(),
+        amounts: Resources::new(cpu, request.memory.unwrap_or(0)),
+        shapes: if is_named { Vec::new() } else { signatures.to_vec() },
         needs: vec![machine_need(&request.machine)],
         limits: request.limits.clone(),
         wait_max_ms: request.wait_max_ms.unwrap_or(WAIT_MS_MAX).min(WAIT_MS_MAX),
@@ -186,6 +166,23 @@ async fn give_back(app: &App, number: u64, user: &str) -> bool {
     true
 }
 
+/// Says what the command of a turn holds while it runs: its turn is booked with that, if it is more, or if nothing was known
+/// of the command. At most once a second is enough.
+#[utoipa::path(post, path = "/api/v1/turns/{id}/memory", tag = "workers", params(("id" = u64, Path)),
+    request_body = TurnHolds, responses((status = 204, description = "Noted")))]
+pub async fn holds(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Path(number): Path<u64>,
+    JsonBody(held): JsonBody<TurnHolds>,
+) -> Result<StatusCode, ApiError> {
+    if let Stands::Runs(alloc, _) = own_turn(&app, &caller, number)?.stands {
+        let bytes = held.memory.min(PEAK_BYTES_MAX);
+        app.handle.tell(Event::OutsideWorkHolds { alloc, bytes }).await;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// Says how the command of a turn ended: the next ones of its shape are sized by that. The turn itself ends with its
 /// connection.
 #[utoipa::path(post, path = "/api/v1/turns/{id}/end", tag = "workers", params(("id" = u64, Path)),
@@ -196,26 +193,31 @@ pub async fn end(
     Path(number): Path<u64>,
     JsonBody(ended): JsonBody<TurnEnd>,
 ) -> Result<StatusCode, ApiError> {
-    let turn = app.shared.client_turns.get(number).ok_or_else(|| no_turn(number))?;
-    if !caller.may_act_for(&turn.user) {
-        let why = format!("turn {number} belongs to another user");
-        return Err(ApiError::new(ErrorCode::Forbidden, why).hint("only its own client says how it ended"));
-    }
-    if let Some(sample) = sample_of(&ended, turn.amounts.memory)
-        && !turn.signatures.is_empty()
+    let signatures = own_turn(&app, &caller, number)?.signatures;
+    if let Some(sample) = sample_of(&ended)
+        && !signatures.is_empty()
     {
-        app.handle.tell(Event::OutsideWorkEnded { signatures: turn.signatures, sample }).await;
+        app.handle.tell(Event::OutsideWorkEnded { signatures, sample }).await;
     }
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What an end teaches, where `booked` bytes were booked; `None` of a command that failed by itself. It may have held
-/// less than one that does all of its work.
-fn sample_of(ended: &TurnEnd, booked: u64) -> Option<Sample> {
+/// The turn of that number, for its own client.
+fn own_turn(app: &App, caller: &Caller, number: u64) -> Result<OpenTurn, ApiError> {
+    let turn = app.shared.client_turns.get(number).ok_or_else(|| no_turn(number))?;
+    if !caller.may_act_for(&turn.user) {
+        let why = format!("turn {number} belongs to another user");
+        return Err(ApiError::new(ErrorCode::Forbidden, why).hint("only its own client says what it does"));
+    }
+    Ok(turn)
+}
+
+/// What an end teaches; `None` of a command that failed by itself, which may have held less than one that does all of its
+/// work. A booking limits nothing, so what a killed command held is all that is known of its need.
+fn sample_of(ended: &TurnEnd) -> Option<Sample> {
     let peak = ended.peak_memory.filter(|bytes| *bytes > 0).map(|bytes| bytes.min(PEAK_BYTES_MAX));
     if ended.out_of_memory {
-        let needs = peak.unwrap_or(0).max(booked).saturating_mul(2);
-        let peak_memory = Some(needs).filter(|bytes| *bytes > 0);
+        let peak_memory = peak.map(|bytes| bytes.saturating_mul(2));
         return Some(Sample { peak_memory, oom: true, ..Sample::default() });
     }
     let wall_ms = Some(ended.wall_ms);
@@ -235,32 +237,59 @@ pub async fn list(State(app): State<App>, reader: Reader) -> Result<Json<TurnLis
     all.sort_by_key(|(number, turn)| (matches!(turn.stands, Stands::Waits(_)), turn.since, *number));
     let more = all.len().saturating_sub(LISTED_MAX);
     all.truncate(LISTED_MAX);
-    let waiting: Vec<_> = all
-        .iter()
-        .filter_map(|(number, turn)| match turn.stands {
-            Stands::Waits(request) => Some((*number, request?)),
-            Stands::Runs(..) => None,
-        })
-        .take(REASONS_MAX)
-        .collect();
-    let say = move |engine: &Engine| {
-        let mut known = Known::default();
-        let each = waiting.into_iter().filter_map(|(number, request)| {
-            let reason = explain::request_reason(engine, request, &mut known)?;
-            Some((number, reason.say(name_of(engine)).1))
+    let stands: Vec<_> = all.iter().map(|(number, turn)| (*number, turn.stands.clone())).collect();
+    let look = move |engine: &Engine| {
+        let (mut known, mut waiting) = (Known::default(), 0);
+        let seen = stands.into_iter().map(|(number, stands)| {
+            waiting += usize::from(matches!(stands, Stands::Waits(_)));
+            let known = (waiting <= REASONS_MAX).then_some(&mut known);
+            (number, SeenTurn::of(engine, &stands, known))
         });
-        each.collect::<BTreeMap<u64, String>>()
+        seen.collect::<BTreeMap<u64, SeenTurn>>()
     };
-    let mut whys = app.handle.query(say).await?;
+    let mut seen = app.handle.query(look).await?;
     let turns = all.iter().map(|(number, turn)| {
         let mut shown = turn.view(*number);
-        shown.why = whys.remove(number);
+        let SeenTurn { booked, held, why } = seen.remove(number).unwrap_or_default();
+        (shown.memory, shown.held_memory, shown.why) = (booked, held, why);
         if !reader.may_read(&turn.user) {
             (shown.command, shown.worktree) = (None, None);
         }
         shown
     });
     Ok(Json(TurnList { turns: turns.collect(), more }))
+}
+
+/// What the engine knows of a turn.
+#[derive(Default)]
+struct SeenTurn {
+    /// Bytes that are booked for it, or will be.
+    booked: Option<u64>,
+    /// Bytes that its command holds.
+    held: Option<u64>,
+    why: Option<String>,
+}
+
+impl SeenTurn {
+    /// With the reason for which it waits, where there is something to find that out with.
+    fn of(engine: &Engine, stands: &Stands, known: Option<&mut Known>) -> SeenTurn {
+        match stands {
+            Stands::Waits(None) => SeenTurn::default(),
+            Stands::Waits(Some(request)) => SeenTurn {
+                booked: engine.places().will_book(*request),
+                held: None,
+                why: known.and_then(|known| said_reason(engine, *request, known)),
+            },
+            Stands::Runs(alloc, _) => {
+                let place = engine.places().get(*alloc);
+                SeenTurn {
+                    booked: place.map(|place| place.amounts.memory).filter(|bytes| *bytes > 0),
+                    held: place.and_then(|place| place.memory.held_bytes),
+                    why: None,
+                }
+            }
+        }
+    }
 }
 
 /// Says why a turn waits, which turns and tasks hold its machine, and what would help; or where it has its room.
@@ -278,15 +307,18 @@ pub async fn why(
     };
     let need = machine_need(&turn.machine);
     let look = move |engine: &Engine| {
-        let found = match &turn.stands {
-            Stands::Waits(request) => explain::waiting_request(engine, (*request)?),
-            Stands::Runs(alloc, _) => explain::held_place(engine, *alloc),
+        let (found, unknown) = match turn.stands {
+            Stands::Waits(request) => {
+                (explain::waiting_request(engine, request?), explain::unknown_memory(engine, request?))
+            }
+            Stands::Runs(alloc, _) => (explain::held_place(engine, alloc), None),
         };
         let is_of_room = found.as_ref().is_some_and(|found| found.reason.is_of_room());
         let policy = engine.planner().policy().name();
         let named = name_of(engine);
         let by_number = |id: u64| named(WorkerId(id));
         let mut why = Why::from_core(format!("turn:{number}"), found?, policy, by_number);
+        unknown.into_iter().for_each(|unknown| why.message.push_str(&format!("; {unknown}")));
         if is_of_room {
             say_holders(engine, &need, holders, &mut why.message);
         }
@@ -296,27 +328,31 @@ pub async fn why(
     why.map(Json).ok_or_else(|| no_turn(number))
 }
 
-/// The turns that hold room on a machine, those with most memory first.
-fn holding_turns(app: &App, reader: &Reader, machine: &str) -> Vec<String> {
-    let mut all = app.shared.client_turns.all();
-    all.retain(|(_, turn)| turn.machine == machine && matches!(turn.stands, Stands::Runs(..)));
-    all.sort_by_key(|(number, turn)| (Reverse(turn.amounts.memory), *number));
-    let say = |(number, turn): &(u64, OpenTurn)| {
-        let command = turn.command.as_deref().filter(|_| reader.may_read(&turn.user));
+/// The turns that hold room on a machine.
+fn holding_turns(app: &App, reader: &Reader, machine: &str) -> Vec<(AllocId, String)> {
+    let all = app.shared.client_turns.all().into_iter().filter(|(_, turn)| turn.machine == machine);
+    let say = |(number, turn): (u64, OpenTurn)| {
+        let Stands::Runs(alloc, _) = turn.stands else { return None };
+        let command = turn.command.filter(|_| reader.may_read(&turn.user));
         let command = command.map(|command| format!(" ({command})")).unwrap_or_default();
-        let memory = turn.memory().map(|bytes| format!(", {}", Bytes(bytes))).unwrap_or_default();
-        format!("turn {number} of {}{command}{memory}", turn.user)
+        Some((alloc, format!("turn {number} of {}{command}", turn.user)))
     };
-    all.iter().take(HOLDERS_MAX).map(say).collect()
+    all.filter_map(say).collect()
 }
 
-/// Adds who holds the workers of a machine: some of its tasks, and these turns.
-fn say_holders(engine: &Engine, need: &Need, turns: Vec<String>, message: &mut String) {
+/// Adds who holds the workers of a machine: some of its tasks, and those of these turns that have most memory.
+fn say_holders(engine: &Engine, need: &Need, mut turns: Vec<(AllocId, String)>, message: &mut String) {
     let here = engine.workers().index().holders(need).filter_map(|id| engine.workers().get(id));
     let tasks = here.flat_map(|worker| worker.booked.running().iter().copied());
     let tasks = tasks.filter_map(|task| {
         let job = engine.job(task.job)?;
         Some(format!("task {task} of {}", job.spec.user))
+    });
+    let booked = |alloc: AllocId| engine.places().get(alloc).map_or(0, |place| place.amounts.memory);
+    turns.sort_by_key(|(alloc, _)| Reverse(booked(*alloc)));
+    let turns = turns.into_iter().take(HOLDERS_MAX).map(|(alloc, turn)| match booked(alloc) {
+        0 => turn,
+        bytes => format!("{turn}, {}", Bytes(bytes)),
     });
     let all: Vec<String> = tasks.take(HOLDERS_MAX).chain(turns).collect();
     if !all.is_empty() {

@@ -35,9 +35,10 @@ pub(super) async fn try_submission(app: &App, submit: Submit, makes_queue: bool)
 fn answer(
     engine: Engine,
     now: Time,
-    (submit, first): (Submit, Option<JobRecord>),
+    (mut submit, first): (Submit, Option<JobRecord>),
     makes_queue: bool,
 ) -> Result<DryRun, ApiError> {
+    submit.settle(engine.queues());
     let spec = submit.spec.clone();
     let names: BTreeMap<WorkerId, String> =
         engine.workers().iter().map(|worker| (worker.record.id, worker.record.name.clone())).collect();

@@ -57,9 +57,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         // There the handlers ask who it is, and the body may show it.
         (None, Some(Denied::Missing | Denied::Session)) if is_open => None,
         (_, Some(denied)) => Some(denied),
-        (Some(caller), None) if !access.is_for(caller.role) => {
-            Some(Denied::RoleOf { has: caller.role, takes: access })
-        }
+        (Some(caller), None) if !access.is_for(caller.role) => Some(Denied::of_role(caller, access)),
         (Some(caller), None) if peer.place.as_ref().is_some_and(|place| !place.admit(caller)) => {
             Some(Denied::Connections)
         }
@@ -167,8 +165,8 @@ struct Asked {
 
 impl Asked {
     async fn answer(mut self, mut request: Request, next: Next) -> Response {
-        let response = match (&self.caller, self.denied) {
-            (Some(caller), None) => {
+        let response = match (&self.denied, &self.caller) {
+            (None, Some(caller)) => {
                 request.extensions_mut().insert(caller.clone());
                 request.extensions_mut().insert(self.by.clone());
                 request.extensions_mut().insert(self.admission());
@@ -180,17 +178,17 @@ impl Asked {
                 self.caller = found;
                 response
             }
-            (_, denied) => {
+            (Some(denied), _) => {
                 let grpc = text_of(request.headers(), "content-type")
                     .is_some_and(|kind| kind.starts_with("application/grpc"));
                 if !grpc {
                     drain(request.into_body()).await;
                 }
-                let denied = denied.unwrap_or(Denied::Missing);
+                let denied = denied.clone();
                 if grpc { denied.into_grpc() } else { denied.into_response() }
             }
         };
-        self.note(response.status(), response.extensions().get::<Denied>().copied());
+        self.note(response.status(), response.extensions().get::<Denied>().cloned());
         response
     }
 
@@ -244,7 +242,7 @@ impl Asked {
                 if path == ME_PATH && matches!(denied, Some(Denied::Missing | Denied::Session)) => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let user = caller.as_ref().map_or("an unknown client", |caller| &caller.user);
-                let why = denied.or(found).unwrap_or(Denied::Role);
+                let why = denied.clone().or(found).unwrap_or(Denied::Rights);
                 let path = NotedPath::of(path);
                 // What floods the log must not push the past out of the audit log either, known user or not.
                 let told = app.shared.refusals.tell(peer, format_args!("{user}, {method} {path:?}: {why}"));

@@ -82,7 +82,7 @@ async fn submission(
 ) -> Result<(Submit, bool), ApiError> {
     let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
     let user = caller.user.clone();
-    let ReadSubmission { placeable_only, limit_unset_ok, spec } =
+    let ReadSubmission { placeable_only, limit_unset_ok, jobservers_open, spec } =
         app.shared.front.parsers.parse(body, move |body| read_submission(body, &user)).await?;
     if *app.handle.closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
@@ -107,7 +107,8 @@ async fn submission(
     }
     let startable = app.shared.startable.clone();
     let new = Submit::new(RequestId(0), spec);
-    let submit = Submit { placeable_only, startable, existing, read_before, outcomes, ..new };
+    let submit =
+        Submit { jobservers_open, placeable_only, startable, existing, read_before, outcomes, ..new };
     Ok((submit, is_new_queue))
 }
 
@@ -117,6 +118,8 @@ struct ReadSubmission {
     placeable_only: bool,
     /// It is wanted although it names limits that are not set.
     limit_unset_ok: bool,
+    /// The numbers of steps that leave their jobserver to their queue.
+    jobservers_open: Vec<u16>,
     spec: core::JobSpec,
 }
 
@@ -124,7 +127,8 @@ fn read_submission(body: &[u8], user: &str) -> Result<ReadSubmission, ApiError> 
     let request: SubmitRequest = read_json(body, JsonLimits::SUBMISSION)
         .map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))?;
     let SubmitRequest { placeable_only, limit_unset_ok, .. } = request;
-    Ok(ReadSubmission { placeable_only, limit_unset_ok, spec: request.into_spec(user)? })
+    let jobservers_open = request.jobservers_open();
+    Ok(ReadSubmission { placeable_only, limit_unset_ok, jobservers_open, spec: request.into_spec(user)? })
 }
 
 /// Rows of the store that are looked at for one part of a list; then the part is given as it is, and the caller goes on.

@@ -44,13 +44,17 @@ pub async fn list(
     Ok(Json(part(app.handle.query(list).await?, limit, |limit: &Limit| limit.name.clone())))
 }
 
-/// Shows a limit, and up to 20 tasks that hold it.
+/// Shows a limit, and up to 20 tasks and 20 turns that hold it.
 #[utoipa::path(get, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)), responses(
     (status = 200, body = Limit)))]
 pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Limit>, ApiError> {
     let wanted = name.clone();
     let limit = app.handle.query(move |engine| view::held_limit(engine, &wanted)).await?;
-    limit.map(Json).ok_or_else(|| Refusal::NoLimit(name).into())
+    let Some(mut limit) = limit else { return Err(Refusal::NoLimit(name).into()) };
+    if limit.used > 0 {
+        limit.turns = app.shared.client_turns.holding(&name, view::HOLDERS_MAX);
+    }
+    Ok(Json(limit))
 }
 
 /// Sets a limit: how many tasks may hold one at a time, over the farm and on one worker, and how a task says that

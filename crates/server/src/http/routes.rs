@@ -115,6 +115,7 @@ table! {
     get "/api/v1/places/{id}/why" Viewer places::why;
     get "/api/v1/turns" Viewer client_turns::list;
     post "/api/v1/turns" User client_turns::take [Body];
+    post "/api/v1/turns/{id}/memory" User client_turns::holds [Body];
     post "/api/v1/turns/{id}/end" User client_turns::end [Body];
     get "/api/v1/turns/{id}/why" Viewer client_turns::why;
     get "/api/v1/queues" Viewer queues::list;
@@ -282,6 +283,7 @@ mod tests {
             ("GET", "/api/v1/places/7/why", "asuv"),
             ("GET", "/api/v1/turns", "asuv"),
             ("POST", "/api/v1/turns", "au"),
+            ("POST", "/api/v1/turns/{id}/memory", "au"),
             ("POST", "/api/v1/turns/{id}/end", "au"),
             ("GET", "/api/v1/scheduler/server_loads", "asuv"),
             ("GET", "/api/v1/scheduler/servers", "asuv"),

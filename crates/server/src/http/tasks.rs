@@ -17,7 +17,8 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use utoipa::IntoParams;
-use windlass_api::{Attempt, ErrorCode, FailedTask, Judged, Page, StepBody, Task, TaskState, Why};
+use windlass_api::{Attempt, End, ErrorCode, FailedTask, Judged, Page, StepBody, Task, TaskState, Why};
+use windlass_core::explain::SHORT_OF_MEMORY;
 use windlass_core::job::{self as core, JobSpec, Stop};
 use windlass_core::plan::Decision;
 use windlass_core::ranges::RangeSet;
@@ -154,7 +155,8 @@ pub async fn why(
         }
     };
     let (why, decided) = app.handle.ask_copy(explain).await?;
-    if let Some(why) = why {
+    if let Some(mut why) = why {
+        why.message += &why_again(&app, &reader, id).await?;
         return Ok(Json(why));
     }
     if let Some(parked) = app.handle.store().parked(id.job).await? {
@@ -190,6 +192,14 @@ pub async fn why(
         (why.policy, why.decided_ms, why.judged) = (policy, Some(at_ms), judged);
     }
     Ok(Json(why))
+}
+
+/// What is said of a task whose last attempt lost a process because memory was short; empty of others.
+async fn why_again(app: &App, reader: &Reader, id: TaskId) -> Result<String, ApiError> {
+    let task = reader.told(find(app, reader, id).await?);
+    let last = task.history.iter().filter(|earlier| !earlier.late).max_by_key(|earlier| earlier.attempt);
+    let said = last.filter(|last| last.end == Some(End::Oom)).and_then(|last| last.message.as_ref());
+    Ok(said.map_or_else(String::new, |said| format!("; before, {SHORT_OF_MEMORY}: {said}")))
 }
 
 /// Of a task that is over, or never starts.

@@ -48,7 +48,7 @@ impl TurnSession {
     }
 
     /// Serves the client until its connection ends. `begun` is told when the answer can begin.
-    pub async fn run(self, begun: TurnBegun) {
+    pub async fn run(mut self, begun: TurnBegun) {
         let busy = self.app.shared.front.busy();
         let mut begun = Some(begun);
         let waited = self.wait(&mut begun).await;
@@ -56,10 +56,10 @@ impl TurnSession {
             Waited::HungUp => {}
             Waited::Refused(why) => self.refuse(begun, why),
             Waited::Placed(alloc, worker) => {
-                let worker = self.named(worker).await;
+                let (worker, memory) = self.look_at(alloc, worker).await;
+                self.place.amounts.memory = memory.unwrap_or(0);
                 self.stands(Stands::Runs(alloc, worker.clone()));
                 begin(&mut begun);
-                let memory = Some(self.place.amounts.memory).filter(|bytes| *bytes > 0);
                 let runs = TurnLine { memory, worker: Some(worker), ..self.line(TurnState::Runs) };
                 // Without this line the client would wait for ever. A client that is gone is noticed by what follows.
                 _ = self.lines.send(text_of(&runs)).await;
@@ -119,16 +119,11 @@ impl TurnSession {
     fn no_place(&self, why: NoPlace) -> ApiError {
         match why {
             NoPlace::NoWorkers => {
-                let asks = &self.place.amounts;
-                ApiError::new(
-                    ErrorCode::CannotBePlaced,
-                    format!(
-                        "no worker of this machine has {} cpus and {} for it",
-                        f64::from(asks.cpu) / 100.0,
-                        Bytes(asks.memory)
-                    ),
-                )
-                .hint("ask for less; 'windlass workers' shows what they have")
+                let (cpus, memory) = (f64::from(self.place.amounts.cpu) / 100.0, self.place.amounts.memory);
+                let memory = if memory > 0 { format!(" and {}", Bytes(memory)) } else { String::new() };
+                let why = format!("no worker of this machine has {cpus} cpus{memory} for it");
+                ApiError::new(ErrorCode::CannotBePlaced, why)
+                    .hint("ask for less; 'windlass workers' shows what they have")
             }
             NoPlace::Expired => {
                 ApiError::new(ErrorCode::Conflict, "its turn did not come within the time that it may wait")
@@ -177,7 +172,7 @@ impl TurnSession {
         let place = PlaceRequest { runs: true, ..self.place.clone() };
         let ask = move |request| Event::Alloc { request, place: Box::new(place) };
         let Ok(Reply::Placed { alloc, worker }) = handle.request(ask).await else { return None };
-        let worker = self.named(worker).await;
+        let (worker, _) = self.look_at(alloc, worker).await;
         self.stands(Stands::Runs(alloc, worker));
         Some(alloc)
     }
@@ -186,9 +181,13 @@ impl TurnSession {
         self.app.shared.client_turns.stands(self.number, stands, self.app.handle.now());
     }
 
-    async fn named(&self, worker: WorkerId) -> String {
-        let name = move |engine: &Engine| name_of(engine)(worker);
-        self.app.handle.query(name).await.unwrap_or_default()
+    /// The name of the worker of a place, and the bytes that are booked for that.
+    async fn look_at(&self, alloc: AllocId, worker: WorkerId) -> (String, Option<u64>) {
+        let look = move |engine: &Engine| {
+            let booked = engine.places().get(alloc).map(|place| place.amounts.memory);
+            (name_of(engine)(worker), booked.filter(|bytes| *bytes > 0))
+        };
+        self.app.handle.query(look).await.unwrap_or_default()
     }
 
     /// Sends an empty line. Where the connection is broken, this shows it.
@@ -199,10 +198,7 @@ impl TurnSession {
     /// Tells the client why it waits, where that is not what it was `told` before.
     async fn tell_why(&self, request: Option<RequestId>, told: &mut String) {
         let Some(request) = request else { return };
-        let say = move |engine: &Engine| {
-            let reason = explain::request_reason(engine, request, &mut Known::default())?;
-            Some(reason.say(name_of(engine)).1)
-        };
+        let say = move |engine: &Engine| said_reason(engine, request, &mut Known::default());
         let now = self.app.handle.query(say).await.ok().flatten();
         match now.filter(|now| now.as_str() != told.as_str()) {
             Some(now) => {
@@ -257,6 +253,14 @@ fn begin(begun: &mut Option<TurnBegun>) {
         // The client may be gone.
         _ = begun.send(Ok(()));
     }
+}
+
+/// Why a request waits, as a sentence for people.
+pub(super) fn said_reason(engine: &Engine, request: RequestId, known: &mut Known) -> Option<String> {
+    let mut said = explain::request_reason(engine, request, known)?.say(name_of(engine)).1;
+    let unknown = explain::unknown_memory(engine, request);
+    unknown.into_iter().for_each(|unknown| said.push_str(&format!("; {unknown}")));
+    Some(said)
 }
 
 /// The names of workers.

@@ -2,11 +2,10 @@
 //! as its connection. Nothing of it is kept: after a restart the clients come again, and say that their commands run.
 
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use windlass_api::{ClientTurn, TurnState};
+use windlass_api::{ClientTurn, LimitTurn, TurnState};
 use windlass_core::ids::AllocId;
-use windlass_core::resources::Resources;
 use windlass_core::score::history::Signature;
 use windlass_core::{RequestId, Time};
 
@@ -29,8 +28,10 @@ pub(super) struct OpenTurn {
     pub command: Option<String>,
     /// What is learned of by its end.
     pub signatures: Vec<Signature>,
-    /// What it asks for.
-    pub amounts: Resources,
+    /// Limits of which it holds one each while it runs.
+    pub limits: BTreeSet<String>,
+    /// Cpus that it asks for, in hundredths.
+    pub cpu: u32,
     /// Since when it waits, or runs.
     pub since: Time,
     pub stands: Stands,
@@ -127,6 +128,17 @@ impl TurnTable {
         self.inside.lock().all.iter().map(|(number, turn)| (*number, turn.clone())).collect()
     }
 
+    /// The first turns that hold a limit, by number.
+    pub fn holding(&self, limit: &str, max: usize) -> Vec<LimitTurn> {
+        let inside = self.inside.lock();
+        let held = inside.all.iter().filter_map(|(number, turn)| {
+            let Stands::Runs(_, worker) = &turn.stands else { return None };
+            let (user, worker) = (turn.user.clone(), worker.clone());
+            turn.limits.contains(limit).then_some(LimitTurn { turn: *number, user, worker })
+        });
+        held.take(max).collect()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.inside.lock().all.len()
@@ -144,7 +156,7 @@ impl TurnTable {
 }
 
 impl OpenTurn {
-    /// The turn as its user reads it.
+    /// The turn as its user reads it, without what the engine knows of it.
     pub fn view(&self, number: u64) -> ClientTurn {
         let (state, worker) = match &self.stands {
             Stands::Waits(_) => (TurnState::Waits, None),
@@ -159,16 +171,12 @@ impl OpenTurn {
             worktree: self.worktree.clone(),
             command: self.command.clone(),
             since_ms: self.since.as_ms(),
-            cpus: f64::from(self.amounts.cpu) / 100.0,
-            memory: self.memory(),
+            cpus: f64::from(self.cpu) / 100.0,
+            memory: None,
+            held_memory: None,
             worker,
             why: None,
         }
-    }
-
-    /// Bytes that are booked for it; `None` where none are.
-    pub fn memory(&self) -> Option<u64> {
-        Some(self.amounts.memory).filter(|bytes| *bytes > 0)
     }
 }
 
@@ -191,7 +199,8 @@ mod tests {
             worktree: None,
             command: None,
             signatures: Vec::new(),
-            amounts: Resources::new(100, 0),
+            limits: ["link".to_owned()].into(),
+            cpu: 100,
             since: at(5),
             stands: Stands::Waits(None),
         }
@@ -220,6 +229,8 @@ mod tests {
         table.stands(number, runs.clone(), at(9));
         let shown = table.get(number).unwrap().view(number);
         assert_eq!((shown.since_ms, shown.state, shown.worker.as_deref()), (9, TurnState::Runs, Some("w")));
+        let held = |limit| table.holding(limit, 9).into_iter().map(|held| held.turn).collect::<Vec<u64>>();
+        assert_eq!((held("link"), held("other")), (vec![number], Vec::new()));
         // It was booked again.
         table.stands(number, runs, at(20));
         assert_eq!(table.get(number).unwrap().since, at(9));

@@ -13,5 +13,5 @@ pub use grid::{active_grid, ended_grid, parked_grid};
 pub use jobserver_why::{jobserver_processes, jobserver_why};
 pub use overview::{ending_tokens, overview, scheduler, with_rates, with_scheduler_rates};
 pub use scaling::{SeenScaling, scaling};
-pub use settings::{held_limit, limit, queues};
+pub use settings::{HOLDERS_MAX, held_limit, limit, queues};
 pub use worker_why::worker_why;

@@ -6,8 +6,8 @@ use windlass_core::engine::Engine;
 use windlass_core::job::Job;
 use windlass_core::{licences, queues as core};
 
-/// Tasks that are named of those that hold a limit.
-const HOLDERS_MAX: usize = 20;
+/// Tasks that are named of those that hold a limit, and turns.
+pub const HOLDERS_MAX: usize = 20;
 
 /// The limit of that name; `None` if there is none.
 pub fn limit(engine: &Engine, name: &str) -> Option<Limit> {
@@ -22,6 +22,7 @@ pub fn limit(engine: &Engine, name: &str) -> Option<Limit> {
         back_off_ms,
         backing_off: engine.licences().backing_off(name),
         holders: Vec::new(),
+        turns: Vec::new(),
     })
 }
 
@@ -84,6 +85,7 @@ pub fn queues(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool
         users: from.record.users.clone(),
         turns: from.record.turns.into(),
         user_weights: from.record.user_weights.clone(),
+        jobserver: from.record.jobserver,
         running: from.active,
         running_cpus: from.booked_cpu as f64 / 100.0,
         waiting: waiting.get(from.name()).copied().unwrap_or(0) + away(from).1,

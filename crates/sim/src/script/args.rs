@@ -12,6 +12,7 @@ use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{DiskSpace, LoadReport, Pressure, Pressures, Stall};
 use windlass_core::queues::QueueRecord;
 use windlass_core::ranges::RangeSet;
+use windlass_core::score::history::Signature;
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
 
@@ -181,6 +182,15 @@ impl Args {
     pub fn attributes(&self) -> Attributes {
         let needs = self.pairs.iter().filter(|(name, _)| name == "tag").map(|(_, value)| Need::parse(value));
         needs.map(|need| (need.key, need.any_of)).collect()
+    }
+
+    /// The shapes of an outside client's work in its queue, from exact to general: `shape=ld|a,ld`.
+    pub fn shapes(&self) -> Vec<Signature> {
+        let queue = self.named("queue").unwrap_or("clients");
+        let shapes = self.named("shape").into_iter().flat_map(|shapes| shapes.split(','));
+        let signature =
+            |shape: &str| Signature { queue: queue.to_owned(), step: String::new(), shape: shape.to_owned() };
+        shapes.map(signature).collect()
     }
 
     pub fn needs(&self) -> Vec<Need> {

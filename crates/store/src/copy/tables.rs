@@ -135,7 +135,7 @@ pub const TABLES: [Table; 22] = [
     Table {
         name: "queues",
         columns: "name:text weight band quota_cpu burst_cpu paused:text users:text turns:boolean \
-            user_weights:text",
+            user_weights:text jobserver:boolean",
         order: "name",
     },
     Table { name: "limits", columns: "name:text max per_worker busy_exits:text back_off_ms", order: "name" },

@@ -251,6 +251,7 @@ fn queues<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
             writes,
             Write::Queue(queue) => (!queue.user_weights.is_empty()).then(|| spec::to_json(&queue.user_weights))
         ),
+        column!(writes, Write::Queue(queue) => queue.jobserver),
     ]
 }
 

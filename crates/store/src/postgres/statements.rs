@@ -272,12 +272,13 @@ const UNPARK: &str = "WITH gone AS (DELETE FROM parked WHERE job = ANY($1::bigin
     marked AS (UPDATE jobs SET parked = false FROM gone WHERE jobs.id = gone.job)
     SELECT job FROM gone";
 
-const QUEUE: &str = "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights)
+const QUEUE: &str = "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights,
+        jobserver)
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[],
-        $8::bool[], $9::text[])
+        $8::bool[], $9::text[], $10::bool[])
     ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, band = excluded.band, quota_cpu = excluded.quota_cpu,
         burst_cpu = excluded.burst_cpu, paused = excluded.paused, users = excluded.users, turns = excluded.turns,
-        user_weights = excluded.user_weights";
+        user_weights = excluded.user_weights, jobserver = excluded.jobserver";
 
 const LIMIT: &str = "INSERT INTO limits (name, max, per_worker, busy_exits, back_off_ms)
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[])

@@ -44,18 +44,30 @@ pub fn forget_history(tx: &Transaction<'_>, before: Time, limit: usize) -> rusql
 }
 
 pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<usize> {
-    let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights } = queue;
+    let QueueRecord {
+        name,
+        weight,
+        band,
+        quota_cpu,
+        burst_cpu,
+        paused,
+        users,
+        turns,
+        user_weights,
+        jobserver,
+    } = queue;
     let users = (!users.is_empty()).then(|| spec::to_json(users));
     let turns = *turns == TurnsBy::Jobs;
     let user_weights = (!user_weights.is_empty()).then(|| spec::to_json(user_weights));
     tx.prepare_cached(
-        "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+        "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights, jobserver)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
          ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, band = excluded.band,
              quota_cpu = excluded.quota_cpu, burst_cpu = excluded.burst_cpu, paused = excluded.paused,
-             users = excluded.users, turns = excluded.turns, user_weights = excluded.user_weights",
+             users = excluded.users, turns = excluded.turns, user_weights = excluded.user_weights,
+             jobserver = excluded.jobserver",
     )?
-    .execute(params![name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights])
+    .execute(params![name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights, jobserver])
 }
 
 pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {

@@ -157,8 +157,10 @@ impl KeeperEnv {
         let err = self.logs.create(task, Stream::Err).map_err(refuse_log)?;
         let mut slot = self.slot()?;
         let mut enforced = false;
+        // Builds share memory that none of them asked for: which of them lost a process to it must be known.
+        let joins = self.jobservers.has(task);
         if let Some(some) = &mut slot {
-            match some.arm(memory) {
+            match some.arm(memory, joins) {
                 Ok(kept) => enforced = kept,
                 Err(e) => {
                     self.give_back(slot);
@@ -206,8 +208,8 @@ impl KeeperEnv {
             err: err.as_raw_fd(),
             group: started.slot.as_ref().and_then(Slot::group_fd),
             join: started.slot.as_ref().map_or([None; 3], |slot| {
-                let [own, limited] = slot.join_fds(memory.is_some());
-                [own, limited, cpu_group.as_ref().map(AsRawFd::as_raw_fd)]
+                let [own, of_memory] = slot.join_fds();
+                [own, of_memory, cpu_group.as_ref().map(AsRawFd::as_raw_fd)]
             }),
             jobserver: ends.as_ref().map(|ends| ends.each_ref().map(AsRawFd::as_raw_fd)),
             // A backstop against growth between two samples. The limit itself holds for the resident memory

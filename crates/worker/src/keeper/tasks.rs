@@ -8,6 +8,7 @@
 mod attempt;
 mod chunk;
 mod ending;
+mod kills;
 mod launch;
 mod marks;
 mod output_disk;
@@ -31,6 +32,7 @@ use crate::protocol::{
     WireResult,
 };
 use attempt::{MemoryLimit, Pause, Running, Waiting};
+use kills::GroupKills;
 use output_disk::OutputDisk;
 use serde::{Deserialize, Serialize};
 use sizes::SizeReader;
@@ -69,6 +71,7 @@ pub struct Tasks {
     next_sample: Option<Instant>,
     size_reader: SizeReader,
     memory_reader: MemoryReader,
+    group_kills: GroupKills,
     disk: OutputDisk,
     /// No attempt starts meanwhile, because a start failed for a reason that passes.
     pause: Option<Pause>,
@@ -120,6 +123,7 @@ impl Tasks {
             next_sample: None,
             size_reader: SizeReader::default(),
             memory_reader: MemoryReader::default(),
+            group_kills: GroupKills::default(),
             disk: OutputDisk::default(),
             pause: None,
         }
@@ -539,17 +543,12 @@ impl Tasks {
         }
         self.booked.sub(&held);
         let token_cpu_ms = self.keeper_env.jobservers.token_ms(task, Instant::now());
+        let process_peak = self.keeper_env.jobservers.process_peak(task);
+        let (end, is_at_limit) = self.end_of(task, &mut running);
         self.keeper_env.release(task);
         let slot = running.started.slot.as_ref();
-        let oom = slot.is_some_and(crate::cgroup::Slot::was_oom_killed);
         let exit = running.exit.map(|(exit, _)| exit);
-        let end = match (running.cause.take(), exit) {
-            _ if oom => WireEnd::OutOfMemory,
-            (Some(cause), _) => cause,
-            (None, Some(exit)) if exit.status < 0 => WireEnd::Signaled(-exit.status),
-            (None, Some(exit)) => WireEnd::Exited(exit.status),
-            (None, None) => WireEnd::Unknown,
-        };
+        let largest = exit.map_or(0, |exit| exit.peak_bytes);
         let group_us = slot.and_then(|slot| slot.cpu_us()).map(|us| us - running.started.cpu_before_us);
         let mut bytes = [0; 2];
         for (place, stream) in Stream::BOTH.into_iter().enumerate() {
@@ -559,8 +558,7 @@ impl Tasks {
             }
         }
         running.marks.end(&self.keeper_env.logs, task, bytes, running.started_ns);
-        let peak_bytes =
-            running.last_peak(end == WireEnd::OutOfMemory, exit.map_or(0, |exit| exit.peak_bytes));
+        let peak_bytes = running.last_peak(is_at_limit, largest);
         match exit {
             Some(_) => self.keeper_env.give_back(running.started.slot),
             None => self.keeper_env.abandon(task, running.started),
@@ -583,6 +581,7 @@ impl Tasks {
             disk_bytes: running.disk_bytes.filter(|_| running.begun),
             job_at_fault: running.job_at_fault,
             token_cpu_ms: token_cpu_ms.filter(|_| running.begun),
+            process_memory: process_peak.filter(|_| running.begun).map(|bytes| bytes.max(largest)),
         };
         let parts = chunk::parts(task, &running.riders, result);
         parts.into_iter().for_each(|(task, result)| self.finish(task, running.epoch, result, link));

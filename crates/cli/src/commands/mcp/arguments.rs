@@ -288,7 +288,7 @@ mod tests {
     use crate::commands::mcp::answer::fields_of;
     use crate::commands::mcp::tools::Tool;
     use serde_json::json;
-    use windlass_api::{Jobserver, SubmitRequest};
+    use windlass_api::{JobserverRequest, SubmitRequest};
 
     fn request(arguments: Value) -> Result<SubmitRequest, String> {
         let work: WorkArguments = read(fields_of(arguments)).map_err(|error| error.message())?;
@@ -349,9 +349,9 @@ mod tests {
     #[test]
     fn builds_have_a_jobserver_as_on_the_command_line() {
         let of = |arguments| request(arguments).unwrap().steps.remove(0).jobserver;
-        assert_eq!(of(json!({"command": ["./build"], "jobserver": true})), Some(Jobserver::Auto));
+        assert_eq!(of(json!({"command": ["./build"], "jobserver": true})), Some(JobserverRequest::Auto));
         assert_eq!(of(json!({"command": ["./build"]})), None);
-        assert_eq!(of(json!({"command": ["ninja"], "jobserver": false})), None);
+        assert_eq!(of(json!({"command": ["ninja"], "jobserver": false})), Some(JobserverRequest::None));
     }
 
     #[test]

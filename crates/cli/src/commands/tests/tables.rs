@@ -167,7 +167,8 @@ fn turns_fit() {
     let turn = |turn: u64, state: &str, worktree: Option<&str>, why: Option<&str>| {
         of(
             json!({"turn": turn, "state": state, "user": LONG, "queue": WIDE, "machine": LONG, "worktree": worktree,
-            "command": LONG, "since_ms": OLD_MS, "cpus": 0.25, "memory": 1_288_490_188u64, "worker": "box1", "why": why}),
+            "command": LONG, "since_ms": OLD_MS, "cpus": 0.25, "memory": 1_288_490_188u64,
+            "held_memory": 1_288_490_188u64, "worker": "box1", "why": why}),
         )
     };
     holds_grid(

@@ -24,7 +24,8 @@ const STOPPED_MIN: Duration = Duration::from_millis(20);
 pub struct ChildEnd {
     /// As wait(2) tells it.
     pub status: libc::c_int,
-    /// The most memory of one process among the child and those of its descendants that it waited for.
+    /// The most memory of one process among the child and those of its descendants that it waited for, or of all of them at
+    /// one moment, where that was measured.
     pub peak_bytes: u64,
 }
 
@@ -113,6 +114,11 @@ impl TurnChild {
         // SAFETY: between fork and exec the function makes system calls alone.
         unsafe { command.pre_exec(prepare) };
         Ok(TurnChild { pid: command.spawn()?.id().cast_signed() })
+    }
+
+    /// Its number among the processes of the machine.
+    pub fn pid(&self) -> libc::pid_t {
+        self.pid
     }
 
     /// Waits for its end, and passes signals on meanwhile.

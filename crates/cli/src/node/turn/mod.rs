@@ -10,6 +10,7 @@ mod link;
 mod request;
 mod shape;
 mod signals;
+mod tree;
 mod worktree;
 
 use crate::client::credentials::{self, CredentialFlags};
@@ -27,6 +28,7 @@ use shape::{CommandShape, Purpose, shape_of};
 use signals::{CallerSignals, HeardSignals};
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
+use std::future::pending;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::pin::pin;
@@ -202,18 +204,16 @@ struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// Runs the command; once more with more memory if the kernel killed it because memory was short.
-    async fn run(mut self, mut request: TurnRequest, given: GivenTurn) -> io::Result<ChildEnd> {
-        let booked = given.memory;
+    /// Runs the command; once more if the kernel killed it because memory was short. The server has learned of the kill
+    /// then, and books more.
+    async fn run(mut self, request: TurnRequest, given: GivenTurn) -> io::Result<ChildEnd> {
         let first = self.run_once(&request, given).await?;
         let (end, true) = first else { return Ok(first.0) };
         if !self.may_run_again() {
             say(&self.killed(end));
             return Ok(end);
         }
-        let more = end.peak_bytes.max(booked.unwrap_or(0)).saturating_mul(2);
-        warn(&self.shape, &format!("{}; it runs again with {} booked", self.killed(end), Bytes(more)));
-        request.memory = Some(more);
+        warn(&self.shape, &format!("{}; it runs again with more memory booked", self.killed(end)));
         let given = match self.link.wait(&request).await {
             Ok(given) => given,
             Err(error) => {
@@ -242,12 +242,22 @@ impl Course<'_> {
         let mut heard = HeardSignals::begin()?;
         let child = TurnChild::start(command_of(&self.args.command, &variables), self.caller)?;
         let began = Instant::now();
-        let (client, turn) = (self.link.client(), Cell::new(given.turn));
+        let (client, turn, peak) = (self.link.client(), Cell::new(given.turn), Cell::new(0));
+        let is_told = given.memory.is_some();
         let mut kept = pin!(self.link.keep(request.clone(), given, &turn));
-        let end = tokio::select! {
+        let watched = async {
+            match is_told {
+                true => tree::watch(&client, &turn, child.pid(), &peak).await,
+                // What it holds is what turns inside it have booked.
+                false => pending().await,
+            }
+        };
+        let mut end = tokio::select! {
             end = child.ended(&mut heard) => end?,
             never = &mut kept => match never {},
+            never = watched => match never {},
         };
+        end.peak_bytes = end.peak_bytes.max(peak.get());
         let later = if end.code() == 0 { None } else { kills.and_then(|_| own_oom_kills()) };
         let is_short = is_killed_for_memory(self.shape.purpose, end.code(), kills.zip(later));
         if !request.shape.is_empty() {

@@ -227,12 +227,60 @@ async fn the_end_of_a_turn_sizes_the_next_ones_of_its_shape() {
 fn only_a_whole_run_and_a_kill_for_memory_teach() {
     let ended =
         |exit_code, out_of_memory| TurnEnd { peak_memory: Some(GIB), wall_ms: 900, exit_code, out_of_memory };
-    assert_eq!(sample_of(&ended(Some(1), false), 0), None);
-    assert_eq!(sample_of(&ended(None, false), 0), None);
+    assert_eq!(sample_of(&ended(Some(1), false)), None);
+    assert_eq!(sample_of(&ended(None, false)), None);
     let whole = Sample { peak_memory: Some(GIB), wall_ms: Some(900), ..Sample::default() };
-    assert_eq!(sample_of(&ended(Some(0), false), 3 * GIB), Some(whole));
-    let killed = Sample { peak_memory: Some(6 * GIB), oom: true, ..Sample::default() };
-    assert_eq!(sample_of(&ended(Some(137), true), 3 * GIB), Some(killed));
+    assert_eq!(sample_of(&ended(Some(0), false)), Some(whole));
+    let killed = Sample { peak_memory: Some(2 * GIB), oom: true, ..Sample::default() };
+    assert_eq!(sample_of(&ended(Some(137), true)), Some(killed));
+}
+
+#[tokio::test]
+async fn a_turn_of_which_nothing_is_known_is_booked_with_a_part_and_with_what_it_holds() {
+    let app = app().await;
+    let unknown = TurnRequest { shape: vec!["ld|link|a".to_owned(), "ld|link".to_owned()], ..asks() };
+    let mut turn = ask(&app, "ann", unknown.clone()).await.unwrap();
+    let line = turn.runs().await;
+    assert_eq!(line.memory, Some(4 * GIB), "half of what is free");
+    let say = async |user: &str, memory| {
+        let held = JsonBody(TurnHolds { memory });
+        let answer = holds(State(app.clone()), caller(user), Path(line.turn), held).await;
+        answer.map_err(|error| error.code())
+    };
+    let told = async || {
+        let shown = listed(&app, "ann").await.remove(0);
+        (shown.memory, shown.held_memory)
+    };
+    assert_eq!(told().await, (Some(4 * GIB), None));
+    assert_eq!(say("bob", GIB).await, Err(ErrorCode::Forbidden));
+    assert_eq!(say("ann", 5 * GIB).await, Ok(StatusCode::NO_CONTENT));
+    assert_eq!(told().await, (Some(5 * GIB), Some(5 * GIB)));
+    // Others of its kind, for which the command has the cpu already.
+    let mut next = ask(&app, "ann", TurnRequest { cpus: Some(0.0), ..unknown.clone() }).await.unwrap();
+    assert_eq!(next.runs().await.memory, Some(3 * GIB / 2), "half of the rest");
+    let mut last = ask(&app, "ann", TurnRequest { cpus: Some(0.0), ..unknown }).await.unwrap();
+    assert_eq!(last.runs().await.memory, Some(3 * GIB / 4));
+    app.handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_limit_names_the_turns_that_hold_it() {
+    let app = app().await;
+    let limit = windlass_core::licences::Limit::of(1);
+    let set = |request| Event::SetLimit { request, name: "link".to_owned(), limit: Some(limit) };
+    app.handle.request(set).await.unwrap();
+    let shown = async || {
+        let shown = crate::http::limits::show(State(app.clone()), Path("link".to_owned())).await;
+        shown.unwrap_or_else(|error| panic!("{error}")).0
+    };
+    assert_eq!(shown().await.turns, Vec::new());
+    let mut turn =
+        ask(&app, "ann", TurnRequest { limits: ["link".to_owned()].into(), ..asks() }).await.unwrap();
+    let number = turn.runs().await.turn;
+    let limit = shown().await;
+    let held = windlass_api::LimitTurn { turn: number, user: "ann".to_owned(), worker: "w".to_owned() };
+    assert_eq!((limit.used, limit.turns, limit.holders), (1, vec![held], Vec::new()));
+    app.handle.stop().await;
 }
 
 #[tokio::test]

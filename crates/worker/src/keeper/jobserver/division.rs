@@ -130,6 +130,22 @@ pub fn fit_memory(free_bytes: u64, needs: &[Need], shares: &mut [u32]) {
     }
 }
 
+/// Takes processes away, running ones too, until those that would end hold `lacking_bytes`. They end by themselves, and
+/// no other begins in their place. The claim whose processes hold most loses first.
+///
+/// - A share never grows, and never falls below 1.
+/// - No more processes are taken than that.
+pub fn withhold(lacking_bytes: u64, needs: &[Need], shares: &mut [u32]) {
+    let mut lacking = lacking_bytes;
+    while lacking > 0 {
+        let more = (0..needs.len()).filter(|place| shares[*place] > 1);
+        let hold = |place: usize| u64::from(shares[place]).saturating_mul(needs[place].process_bytes);
+        let Some(place) = more.max_by_key(|place| hold(*place)) else { return };
+        shares[place] -= 1;
+        lacking = lacking.saturating_sub(needs[place].process_bytes.max(1));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +200,21 @@ mod tests {
         assert_eq!(shares, [3, 1], "one process always runs");
     }
 
+    #[test]
+    fn what_is_lacking_is_taken_from_those_that_hold_most() {
+        let need = |process_bytes| Need { used: 9, process_bytes };
+        let taken = |lacking, needs: &[Need], shares: &[u32]| {
+            let mut shares = shares.to_vec();
+            withhold(lacking, needs, &mut shares);
+            shares
+        };
+        assert_eq!(taken(0, &[need(5), need(5)], &[4, 4]), [4, 4]);
+        assert_eq!(taken(1, &[need(5), need(5)], &[4, 3]), [3, 3], "part of a process is a process");
+        assert_eq!(taken(9, &[need(5), need(2)], &[2, 4]), [1, 2]);
+        assert_eq!(taken(99, &[need(5), need(2)], &[4, 4]), [1, 1], "one process always runs");
+        assert_eq!(taken(3, &[need(0)], &[3]), [1], "of unknown size");
+    }
+
     prop_compose! {
         fn claim()(weight in 1_u32..=1_000_000, most in 1_u32..40, used in 0_u32..50, is_idle in any::<bool>()) -> Claim {
             Claim { weight, most, used, is_idle }
@@ -230,6 +261,26 @@ mod tests {
                 bytes += u64::from(share.saturating_sub(need.used.max(1))) * need.process_bytes;
             }
             prop_assert!(bytes <= free);
+        }
+
+        #[test]
+        fn what_is_withheld_is_enough_and_no_more(
+            lacking in 0_u64..500,
+            all in prop::collection::vec((1_u64..99, 1_u32..20), 1..6),
+        ) {
+            let needs: Vec<Need> = all.iter().map(|one| Need { used: one.1, process_bytes: one.0 }).collect();
+            let before: Vec<u32> = all.iter().map(|one| one.1).collect();
+            let mut shares = before.clone();
+            withhold(lacking, &needs, &mut shares);
+            let mut bytes = 0;
+            for ((need, share), before) in needs.iter().zip(&shares).zip(&before) {
+                prop_assert!(*share >= 1 && share <= before);
+                bytes += u64::from(before - share) * need.process_bytes;
+            }
+            let is_enough = bytes >= lacking || shares.iter().all(|share| *share == 1);
+            prop_assert!(is_enough, "{bytes} of {lacking}: {shares:?}");
+            let largest = needs.iter().map(|need| need.process_bytes).max().unwrap_or(0);
+            prop_assert!(bytes == 0 || (lacking > 0 && bytes < lacking + largest), "{bytes} of {lacking}");
         }
     }
 }

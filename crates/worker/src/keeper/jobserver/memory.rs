@@ -17,6 +17,8 @@ const PRESSURE_MAX: f64 = 10.0;
 pub struct MemoryRoom {
     /// Bytes beyond the reserve; `None` if unknown, and then memory holds nothing back.
     pub free_bytes: Option<u64>,
+    /// Bytes of the reserve that are in use.
+    pub lacking_bytes: u64,
     /// Whether processes wait for memory.
     pub is_pressed: bool,
 }
@@ -47,6 +49,7 @@ impl MemoryReader {
         let stalled = files.into_iter().flatten().filter_map(|file| stalled_percent(&file));
         MemoryRoom {
             free_bytes: memory.available.map(|bytes| bytes.saturating_sub(reserve)),
+            lacking_bytes: memory.available.map_or(0, |bytes| reserve.saturating_sub(bytes)),
             is_pressed: stalled.fold(0.0, f64::max) >= PRESSURE_MAX,
         }
     }
@@ -70,14 +73,18 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         let room = || MemoryReader { root: dir.path().to_owned(), mounts: None }.read();
-        assert_eq!(room(), MemoryRoom { free_bytes: None, is_pressed: false });
+        assert_eq!(room(), MemoryRoom::default());
         write("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
         write("proc/self/cgroup", "0::/box/windlass-main\n");
         write("proc/meminfo", "MemTotal:       1000 kB\nMemAvailable:    600 kB\n");
-        assert_eq!(room(), MemoryRoom { free_bytes: Some(550 << 10), is_pressed: false });
+        assert_eq!(room(), MemoryRoom { free_bytes: Some(550 << 10), ..MemoryRoom::default() });
         write("sys/fs/cgroup/box/memory.max", "409600\n");
         write("sys/fs/cgroup/box/memory.current", "307200\n");
         assert_eq!(room().free_bytes, Some(102_400 - 409_600 / 20));
+        write("sys/fs/cgroup/box/memory.current", "399600\n");
+        let lacking =
+            MemoryRoom { free_bytes: Some(0), lacking_bytes: 409_600 / 20 - 10_000, is_pressed: false };
+        assert_eq!(room(), lacking, "of the group, whatever the machine has");
         let psi = |avg10| format!("some avg10={avg10} avg60=0.00 avg300=0.00 total=7\n");
         write("proc/pressure/memory", &psi("9.90"));
         assert!(!room().is_pressed);

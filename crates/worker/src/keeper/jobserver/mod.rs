@@ -29,7 +29,7 @@ pub use memory::{MemoryReader, MemoryRoom};
 use super::log::write_line;
 use crate::kept;
 use crate::protocol::{Body, FromKeeper, HeldBack, JobserverSpec, TaskRef, TaskShare};
-use division::{Claim, Need, divide, fit_memory};
+use division::{Claim, Need, divide, fit_memory, withhold};
 use fifo::{Fifo, TOKENS_MAX};
 use form::{MAKE_WITH_PATH, flags, is_plain, takes_path};
 use serde::{Deserialize, Serialize};
@@ -121,8 +121,14 @@ struct TaskTokens {
     token_ms: u64,
     #[serde(with = "kept::moment")]
     counted: Instant,
-    /// Bytes that one of its processes needs, as far as it was seen.
+    /// Bytes that are kept for its process that needs no token, by what processes of earlier tasks held.
+    #[serde(default)]
+    kept_bytes: u64,
+    /// Bytes that one of its processes needs, as far as it was seen. It begins with what is kept.
     process_bytes: u64,
+    /// The most that one of its processes held at a time, if all of them held as much.
+    #[serde(default)]
+    process_peak: u64,
     /// Processes that ran when memory was read last. What was free then is for others.
     used_then: u32,
     #[serde(skip)]
@@ -206,13 +212,16 @@ impl Jobservers {
                 held_back: None,
                 token_ms: 0,
                 counted: now,
-                process_bytes: 0,
+                kept_bytes: spec.process_bytes.unwrap_or(0),
+                process_bytes: spec.process_bytes.unwrap_or(0),
+                process_peak: 0,
                 used_then: 1,
                 missing: Missing::default(),
                 reported: None,
             },
         );
-        self.is_due = true;
+        // What is kept for it is not free from now on.
+        (self.is_due, self.memory_read) = (true, None);
         Ok(())
     }
 
@@ -250,6 +259,11 @@ impl Jobservers {
         let tokens = self.tasks.get_mut(&task)?;
         tokens.count(now);
         Some(tokens.token_ms)
+    }
+
+    /// Bytes that one process of an attempt held at least at one time; `None` if it has no jobserver.
+    pub fn process_peak(&self, task: TaskRef) -> Option<u64> {
+        self.tasks.get(&task).map(|tokens| tokens.process_peak)
     }
 
     /// Takes in what the server says of the cpus that are shared here.
@@ -330,15 +344,17 @@ impl Jobservers {
             tokens.used_then = tokens.used();
             if let Some(held) = view.held_bytes(*task) {
                 let known = tokens.process_bytes - tokens.process_bytes / FORGET_PART;
-                tokens.process_bytes = known.max(held / u64::from(tokens.used_then));
+                let each = held / u64::from(tokens.used_then);
+                tokens.process_bytes = known.max(each);
+                tokens.process_peak = tokens.process_peak.max(each);
             }
         }
         // What runs may still grow to what such processes need.
         if let Some(free) = &mut self.memory.free_bytes {
             for (task, tokens) in &self.tasks {
                 let will_hold = tokens.process_bytes.saturating_mul(tokens.used_then.into());
-                let held = view.held_bytes(*task).unwrap_or(will_hold);
-                *free = free.saturating_sub(will_hold.saturating_sub(held));
+                let held = view.held_bytes(*task).unwrap_or(0);
+                *free = free.saturating_sub(will_hold.max(tokens.kept_bytes).saturating_sub(held));
             }
         }
     }
@@ -346,7 +362,7 @@ impl Jobservers {
     /// Decides how many processes each task may run.
     fn share(&mut self, now: Instant) {
         let cpus = self.cpu.unwrap_or(0).saturating_add(50) / 100;
-        let MemoryRoom { free_bytes, is_pressed } = self.memory;
+        let MemoryRoom { free_bytes, lacking_bytes, is_pressed } = self.memory;
         let (mut claims, mut needs) = (Vec::new(), Vec::new());
         for (task, tokens) in &self.tasks {
             let (used, weight) = (tokens.used(), self.weights.get(task));
@@ -370,6 +386,7 @@ impl Jobservers {
         if let Some(free) = free_bytes {
             fit_memory(free, &needs, &mut shares);
         }
+        withhold(lacking_bytes, &needs, &mut shares);
         for (tokens, (share, wanted)) in self.tasks.values_mut().zip(shares.into_iter().zip(wanted)) {
             tokens.share = share;
             tokens.withdraw(now);

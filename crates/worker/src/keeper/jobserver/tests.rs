@@ -95,7 +95,7 @@ impl Machine {
             now: Instant::now(),
             cpus,
         };
-        let spec = JobserverSpec { form: JobserverForm::Auto, processes_max: None };
+        let spec = JobserverSpec::default();
         for (job, _) in (1..).zip(weights) {
             machine.jobservers.open((task(job), 7), spec, &body(&[]), cpus, machine.now).unwrap();
         }
@@ -135,7 +135,7 @@ impl Machine {
 fn a_task_has_nothing_until_the_server_names_it_and_then_all() {
     let mut machine = Machine::with(4, &[1]);
     assert_eq!(machine.tokens(1), (3, 3));
-    let spec = JobserverSpec { form: JobserverForm::Auto, processes_max: Some(2) };
+    let spec = JobserverSpec { processes_max: Some(2), ..JobserverSpec::default() };
     machine.jobservers.open((task(2), 7), spec, &body(&[]), 4, machine.now).unwrap();
     machine.pass(50);
     assert_eq!(machine.tokens(2), (0, 0));
@@ -152,7 +152,7 @@ fn a_token_is_given_only_after_it_came_back() {
     let mut machine = Machine::with(4, &[1]);
     let mut build = machine.client(1);
     assert_eq!(build.take(9), 3);
-    let spec = JobserverSpec { form: JobserverForm::Auto, processes_max: None };
+    let spec = JobserverSpec::default();
     machine.jobservers.open((task(2), 7), spec, &body(&[]), 4, machine.now).unwrap();
     machine.weigh(4, &[1, 1]);
     assert_eq!((machine.tokens(1), machine.tokens(2)), ((3, 0), (0, 0)), "all are taken");
@@ -290,7 +290,8 @@ fn too_little_memory_adds_no_process_and_one_always_runs() {
     build.put_back(1);
     machine.pass(300);
     assert_eq!(machine.tokens(1), (0, 0));
-    machine.view.memory = MemoryRoom { free_bytes: Some(8_000 * MIB), is_pressed: true };
+    machine.view.memory =
+        MemoryRoom { free_bytes: Some(8_000 * MIB), is_pressed: true, ..MemoryRoom::default() };
     let reports = machine.pass(1_000);
     assert!(
         matches!(&reports[..], [FromKeeper::Cpus { share: 1, held_back: Some(HeldBack::Pressure), .. }]),
@@ -330,6 +331,68 @@ fn what_runs_and_still_grows_counts() {
     machine.view.held_bytes.insert(task(1), 310 * MIB);
     machine.pass(300);
     assert_eq!(machine.tokens(1), (3, 0));
+}
+
+#[test]
+fn what_is_kept_for_a_build_is_not_given_to_another() {
+    let mut machine = Machine::with(8, &[1]);
+    machine.view.memory.free_bytes = Some(2_000 * MIB);
+    machine.view.held_bytes.insert(task(1), 200 * MIB);
+    machine.pass(300);
+    assert_eq!(machine.tokens(1), (7, 7));
+    let spec = JobserverSpec { process_bytes: Some(1_500 * MIB), ..JobserverSpec::default() };
+    machine.jobservers.open((task(2), 7), spec, &body(&[]), 8, machine.now).unwrap();
+    machine.weigh(8, &[1, 1]);
+    assert_eq!((machine.tokens(1), machine.tokens(2)), ((2, 2), (0, 0)), "500 MiB are left");
+    // Its link has begun: what it holds is not kept a second time.
+    machine.view.held_bytes.insert(task(2), 1_500 * MIB);
+    machine.view.memory.free_bytes = Some(500 * MIB);
+    machine.pass(300);
+    assert_eq!((machine.tokens(1), machine.tokens(2)), ((2, 2), (0, 0)));
+    assert_eq!(machine.jobservers.process_peak(task(2)), Some(1_500 * MIB));
+    assert_eq!(machine.jobservers.process_peak(task(9)), None);
+    // The link is over, and what a second one would need is forgotten as time passes. What is kept for one is not.
+    machine.view.held_bytes.insert(task(2), 50 * MIB);
+    machine.view.memory.free_bytes = Some(1_950 * MIB);
+    machine.live(60_000);
+    assert_eq!(machine.jobservers.process_peak(task(2)), Some(1_500 * MIB));
+    let further = machine.tokens(1).0 * 200 + machine.tokens(2).0 * 50;
+    assert!(machine.tokens(2).0 > 0 && further <= 500, "{:?} {:?}", machine.tokens(1), machine.tokens(2));
+}
+
+#[test]
+fn what_a_build_may_need_holds_its_own_processes_back_until_it_is_seen_to_need_less() {
+    let mut machine = Machine::with(8, &[]);
+    machine.view.memory.free_bytes = Some(4_000 * MIB);
+    machine.view.held_bytes.insert(task(1), 50 * MIB);
+    let spec = JobserverSpec { process_bytes: Some(1_200 * MIB), ..JobserverSpec::default() };
+    machine.jobservers.open((task(1), 7), spec, &body(&[]), 8, machine.now).unwrap();
+    machine.weigh(8, &[1]);
+    assert_eq!(machine.tokens(1), (2, 2), "one that is kept for it, and two more");
+    machine.live(60_000);
+    assert_eq!(machine.tokens(1), (7, 7));
+}
+
+#[test]
+fn while_the_reserve_is_in_use_tokens_that_come_back_are_not_given_again() {
+    let mut machine = Machine::with(4, &[1]);
+    let mut build = machine.client(1);
+    assert_eq!(build.take(9), 3);
+    machine.view.held_bytes.insert(task(1), 400 * MIB);
+    machine.view.memory =
+        MemoryRoom { free_bytes: Some(0), lacking_bytes: 150 * MIB, ..MemoryRoom::default() };
+    machine.pass(300);
+    assert_eq!((machine.tokens(1), machine.jobservers.awaited().count()), ((3, 0), 1), "two are to end");
+    build.put_back(1);
+    machine.pass(0);
+    assert_eq!((machine.tokens(1), build.take(1)), ((2, 0), 2), "no other process begins in its place");
+    build.put_back(1);
+    machine.pass(0);
+    assert_eq!((machine.tokens(1), machine.jobservers.awaited().count()), ((1, 0), 0));
+    machine.view.held_bytes.insert(task(1), 200 * MIB);
+    machine.view.memory = MemoryRoom { free_bytes: Some(2_000 * MIB), ..MemoryRoom::default() };
+    machine.pass(300);
+    assert_eq!(machine.tokens(1), (3, 2), "there is memory again");
 }
 
 #[test]
@@ -388,7 +451,7 @@ fn a_task_with_flags_of_its_own_keeps_them() {
     };
     assert_eq!(names(&machine, 1), ["MAKEFLAGS", "CARGO_MAKEFLAGS"]);
     assert!(machine.jobservers.ends(task(1)).unwrap().is_some(), "the release of make is unknown");
-    let spec = JobserverSpec { form: JobserverForm::Fifo, processes_max: None };
+    let spec = JobserverSpec { form: JobserverForm::Fifo, ..JobserverSpec::default() };
     machine.jobservers.open((task(2), 7), spec, &body(&["MAKEFLAGS"]), 4, machine.now).unwrap();
     assert!(!machine.jobservers.has(task(2)) && names(&machine, 2).is_empty());
     machine.jobservers.open((task(3), 7), spec, &body(&["CARGO_MAKEFLAGS"]), 4, machine.now).unwrap();

@@ -1,12 +1,14 @@
 //! The end of tasks: on request, with the lease, and with the keeper. `tasks` reports each one when its last process
 //! is gone.
 
+use super::kills::is_short_of_memory;
 use super::{Running, Tasks, chunk};
+use crate::cgroup::Slot;
 use crate::keeper::env::{EMPTY_POLL, KeeperEnv};
 use crate::keeper::link::Link;
 use crate::keeper::session::{Notice, TaskSession};
 use crate::process;
-use crate::protocol::WireEnd;
+use crate::protocol::{TaskRef, WireEnd};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,28 @@ impl Tasks {
             }
         }
         self.sessions.fence();
+    }
+
+    /// How a task ended of which no process is left, and whether that was at its own memory limit.
+    pub(super) fn end_of(&mut self, task: TaskRef, running: &mut Running) -> (WireEnd, bool) {
+        let slot = running.started.slot.as_ref();
+        let status = running.exit.map(|(exit, _)| exit.status);
+        let end = match (running.cause.take(), status) {
+            _ if slot.is_some_and(Slot::was_oom_killed) => WireEnd::OutOfMemory,
+            (Some(cause), _) => cause,
+            (None, Some(status)) if status < 0 => WireEnd::Signaled(-status),
+            (None, Some(status)) => WireEnd::Exited(status),
+            (None, None) => WireEnd::Unknown,
+        };
+        if end == WireEnd::OutOfMemory {
+            return (end, true);
+        }
+        let (own, is_build) = (slot.and_then(Slot::lost_to_memory), self.keeper_env.jobservers.has(task));
+        let (kills, started_ns) = (&mut self.group_kills, running.started_ns);
+        match is_short_of_memory(&end, own, is_build, || kills.since(started_ns)) {
+            true => (WireEnd::OutOfMemory, false),
+            false => (end, false),
+        }
     }
 
     /// Whether a task that was ended with the lease still has processes.

@@ -68,6 +68,7 @@ impl Tasks {
             self.booked.add(&waiting.request);
         }
         self.by_pid.insert(started.pid, task);
+        self.group_kills.begin();
         self.next_sample.get_or_insert(at + SAMPLE_LIMIT);
         let running = Running {
             epoch: waiting.epoch,

@@ -22,6 +22,7 @@ const CUT_BYTES_MIN: u64 = 4 << 20;
 impl Tasks {
     /// Samples memory and output of all running attempts.
     pub(super) fn sample(&mut self, now: Instant) {
+        self.group_kills.look();
         for (task, running) in &mut self.running {
             running.sample_memory(*task, &self.keeper_env, now);
         }
@@ -125,12 +126,13 @@ impl Running {
         keeper_env.end_tree(task, &self.started, self.exit.is_some());
     }
 
-    /// Peak memory of a task that has ended. `largest` is what the largest of its processes held, in bytes.
-    pub(super) fn last_peak(&self, is_oom: bool, largest: u64) -> u64 {
+    /// Peak memory of a task that has ended, perhaps at its limit. `largest` is what the largest of its processes held,
+    /// in bytes.
+    pub(super) fn last_peak(&self, is_at_limit: bool, largest: u64) -> u64 {
         let peak = self.sizes.last_peak(self.peak_bytes).max(largest);
         match self.memory_limit.bytes(&self.request) {
             // Memory grew to the limit between two samples.
-            Some(limit) if is_oom => peak.max(limit),
+            Some(limit) if is_at_limit => peak.max(limit),
             // Pages of files that others read first are theirs. A larger peak would loosen the limit of the next task.
             Some(limit) if !self.started.watch_memory => peak.min(limit),
             _ => peak,

@@ -306,6 +306,7 @@ fn queues() -> Vec<QueueRow> {
             users: Default::default(),
             turns: Default::default(),
             user_weights: Default::default(),
+            jobserver: None,
             running,
             running_cpus: f64::from(running) * 1.5,
             waiting,
