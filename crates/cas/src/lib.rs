@@ -11,6 +11,7 @@ mod index;
 pub mod proto;
 mod rows;
 pub mod store;
+pub mod tree;
 
 pub use digest::{Digest, DigestError, Hasher};
 pub use error::CasError;

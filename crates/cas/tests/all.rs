@@ -3,4 +3,8 @@
 mod hostile;
 mod model;
 mod proto;
+mod tree_directories;
+mod tree_files;
+mod tree_names;
+mod tree_scan;
 mod uploads;

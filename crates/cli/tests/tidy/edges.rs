@@ -359,7 +359,7 @@ pub const STORE_EDGES: [(&str, &[&str]); 19] = [
 ];
 
 /// The modules of the store of files that each of its modules may use. There is no circle.
-pub const CAS_EDGES: [(&str, &[&str]); 10] = [
+pub const CAS_EDGES: [(&str, &[&str]); 11] = [
     ("digest", &[]),
     ("faults", &[]),
     ("generated", &[]),
@@ -369,6 +369,7 @@ pub const CAS_EDGES: [(&str, &[&str]); 10] = [
     ("index", &["digest", "error"]),
     ("rows", &["digest", "error", "faults"]),
     ("store", &["digest", "error", "faults", "files", "index", "rows"]),
+    ("tree", &["digest", "proto"]),
     ("lib", &["digest", "error", "files", "index", "store"]),
 ];
 
