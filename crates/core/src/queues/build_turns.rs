@@ -58,9 +58,15 @@ pub(crate) fn behind_build(queues: &Queues, asker: QueueId, holder: QueueId, cpu
             let (asks, holds) = tags_of(queues, asker, holder)?;
             let cpu = i128::from(cpu);
             let gap = level(asks, queues.now, cpu) - level(holds, queues.now, -cpu);
-            (gap > 0 && !asks.is_express()).then_some(gap)
+            (gap > 0 && !is_first(asks, holds, queues.now)).then_some(gap)
         }
     }
+}
+
+/// True for a queue that begins after it was idle. A client that asks for one place after the other is idle between two, so
+/// it must not have had more than the build either.
+fn is_first(asks: &QueueTags, holds: &QueueTags, now: Time) -> bool {
+    asks.is_express() && held_cpu(asks) == 0 && served(asks, now) <= served(holds, now)
 }
 
 /// Milliseconds until the turn comes of a task that is too early by `gap`, as far as that can be told: between

@@ -21,9 +21,9 @@ pub struct Booked {
     places: BTreeMap<AllocId, Resources>,
     /// The sum of these.
     of_places: Resources,
-    /// Bytes of a place that its work does not use yet, where its client says what that holds.
-    unused: BTreeMap<AllocId, u64>,
-    /// The sum of these.
+    /// Of places whose clients say what their work holds.
+    unused: BTreeMap<AllocId, UnusedMemory>,
+    /// The sum of these bytes, as counted.
     unused_bytes: u64,
     /// By step, hundredths of a core.
     steps: BTreeMap<StepKey, u32>,
@@ -35,6 +35,16 @@ pub struct Booked {
     jobservers: BTreeMap<TaskId, Build>,
     /// Hundredths of a core that these hold together.
     of_jobservers_cpu: u32,
+}
+
+/// Bytes of a place that its work does not use yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct UnusedMemory {
+    /// As its client said last.
+    told_bytes: u64,
+    /// The most since the worker's last report of load. What work began to use since then is not yet among what the
+    /// report says is in use, so it would count as free.
+    counted_bytes: u64,
 }
 
 /// A running task with a jobserver, as its worker's part of the planner knows it.
@@ -133,8 +143,8 @@ impl Booked {
     }
 
     /// Bytes of places that their work does not use yet, where clients say what that holds.
-    pub fn unused(&self) -> &BTreeMap<AllocId, u64> {
-        &self.unused
+    pub fn unused(&self) -> BTreeMap<AllocId, u64> {
+        self.unused.iter().map(|(alloc, unused)| (*alloc, unused.told_bytes)).collect()
     }
 
     /// The steps whose tasks hold cpus here, with hundredths of a core.
@@ -321,11 +331,18 @@ impl Booked {
         for sum in [&mut self.sum.memory, &mut self.of_places.memory] {
             *sum = sum.saturating_sub(before).saturating_add(memory);
         }
-        self.forget_unused(alloc);
-        if let Some(bytes) = unused_bytes {
-            self.unused_bytes += bytes;
-            self.unused.insert(alloc, bytes);
+        let counted = self.forget_unused(alloc);
+        if let Some(told_bytes) = unused_bytes {
+            let counted_bytes = counted.min(memory).max(told_bytes);
+            self.unused_bytes += counted_bytes;
+            self.unused.insert(alloc, UnusedMemory { told_bytes, counted_bytes });
         }
+    }
+
+    /// The worker reported its load: what clients said that their work uses is now among what is in use there.
+    pub fn count_what_is_used(&mut self) {
+        self.unused.values_mut().for_each(|unused| unused.counted_bytes = unused.told_bytes);
+        self.unused_bytes = self.unused.values().map(|unused| unused.counted_bytes).sum();
     }
 
     /// The most hundredths of a core that outside clients had since this was asked last: what they used of the worker
@@ -348,8 +365,11 @@ impl Booked {
         self.forget_unused(alloc);
     }
 
-    fn forget_unused(&mut self, alloc: AllocId) {
-        self.unused_bytes -= self.unused.remove(&alloc).unwrap_or(0);
+    /// Returns the bytes that were counted.
+    fn forget_unused(&mut self, alloc: AllocId) -> u64 {
+        let counted_bytes = self.unused.remove(&alloc).map_or(0, |unused| unused.counted_bytes);
+        self.unused_bytes -= counted_bytes;
+        counted_bytes
     }
 
     /// Replaces all that is booked by a sum that another system says, which names no tasks.

@@ -360,6 +360,7 @@ impl Workers {
                 (worker.takes_work(), worker.takes_builds(), worker.memory_room());
             let (is_idle, is_trusted) = (worker.booked.is_idle(), worker.flags.class.trusts_reported_memory);
             let clients_cpu = worker.booked.take_clients_cpu_max();
+            worker.booked.count_what_is_used();
             worker.reported.set_load(now, report, (is_idle, is_trusted), clients_cpu, &load);
             let network_eased = network && !worker.reported.saturated().network;
             let is_open = (worker.takes_work() && !took_work) || (worker.takes_builds() && !took_builds);
