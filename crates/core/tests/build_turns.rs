@@ -70,7 +70,7 @@ fn cpus_of_tasks(cpus: u32, weights: (u32, u32), task_cpus: u32, seconds: u64) -
     let (mut farm, _) = with_build(cpus, weights.0);
     farm.checks = false;
     farm.tell(weighs("blue", weights.1));
-    farm.submit(spec("blue", [tasks(100_000, task_cpus, seconds)]));
+    farm.submit(spec("blue", [tasks(8_000, task_cpus, seconds)]));
     // What runs at the end has not run to its end, and neither has what ran at the beginning.
     farm.advance(600);
     let from = farm.starts.len();
@@ -108,7 +108,7 @@ fn users_of_one_queue_share_with_a_build_by_their_weights() {
     let job = farm.submit(make("film", "ann"));
     farm.settle();
     farm.tell(says(job, 8, 8));
-    farm.submit(JobSpec { user: "bob".to_owned(), ..spec("film", [tasks(100_000, 1, 10)]) });
+    farm.submit(JobSpec { user: "bob".to_owned(), ..spec("film", [tasks(8_000, 1, 10)]) });
     farm.checks = false;
     farm.advance(600);
     let from = farm.starts.len();
@@ -164,7 +164,7 @@ fn what_one_build_leaves_is_divided_between_another_one_and_tasks() {
     farm.settle();
     farm.tell(says(idle, 4, 1));
     farm.tell(says(wants, 4, 4));
-    farm.submit(spec("blue", [tasks(100_000, 1, 10)]));
+    farm.submit(spec("blue", [tasks(8_000, 1, 10)]));
     farm.checks = false;
     farm.advance(600);
     let from = farm.starts.len();
@@ -257,7 +257,7 @@ fn a_wide_task_has_its_turn_before_narrow_ones_behind_it() {
     let (mut farm, _) = with_build(8, 100);
     let first = farm.submit(spec("blue", [tasks(1, 1, 5)]));
     let wide = farm.submit(spec("blue", [tasks(4, 6, 20)]));
-    let narrow = farm.submit(spec("blue", [tasks(100_000, 1, 5)]));
+    let narrow = farm.submit(spec("blue", [tasks(8_000, 1, 5)]));
     assert_eq!((placed(&farm, first, 1), placed(&farm, wide, 4), placed(&farm, narrow, 50)), (1, 0, 0));
     farm.advance(600);
     let started =
@@ -265,12 +265,42 @@ fn a_wide_task_has_its_turn_before_narrow_ones_behind_it() {
     assert_eq!(started(&farm, wide), 4, "each had its turn");
 }
 
+/// There was no room for its class before there was some that a build used.
+#[test]
+fn a_turn_comes_with_time_also_to_what_had_no_room_before() {
+    let (mut farm, _) = with_build(3, 300);
+    farm.submit(spec("blue", [tasks(1, 1, 60)]));
+    farm.advance(10);
+    farm.submit(spec("vip", [tasks(1, 1, 20)]));
+    let waits = farm.submit(spec("blue", [tasks(1, 1, 5)]));
+    assert_eq!(placed(&farm, waits, 1), 0);
+    farm.advance(52);
+    let why = farm.why(task(waits, 0)).reason;
+    assert!(matches!(why, Reason::Closed(Ineligible::BuildTurn(_))), "all others have ended: {why:?}");
+    farm.advance(300);
+    assert!(farm.starts.iter().any(|start| start.task == task(waits, 0)));
+}
+
+/// The first user of a queue waits for a turn, and another one of the queue waits for it too.
+#[test]
+fn each_user_of_a_queue_is_told_of_the_build_that_is_first() {
+    let (mut farm, _) = with_build(4, 300);
+    farm.tell(set_queue(QueueRecord::named("blue")));
+    let [ann, bob] = ["ann", "bob"]
+        .map(|user| farm.submit(JobSpec { user: user.to_owned(), ..spec("blue", [tasks(3, 1, 100)]) }));
+    farm.advance(1);
+    for waits in [task(ann, 2), task(bob, 2)] {
+        let why = farm.why(waits).reason;
+        assert!(matches!(why, Reason::Closed(Ineligible::BuildTurn(_))), "{waits}: {why:?}");
+    }
+}
+
 /// A build that wanted no more for long has no claim for that time.
 #[test]
 fn a_build_gathers_no_credit_while_it_wants_no_more() {
     let (mut farm, job) = with_build(8, 100);
     farm.tell(says(job, 8, 1));
-    farm.submit(spec("blue", [tasks(100_000, 1, 10)]));
+    farm.submit(spec("blue", [tasks(8_000, 1, 10)]));
     farm.checks = false;
     farm.advance(3_600);
     farm.tell(says(job, 1, 1));

@@ -54,8 +54,10 @@ impl Round {
         (queue, class): (QueueId, ClassId),
         build: BuildTurn,
     ) {
-        self.filter.blocked_in_queue.insert((queue, class));
+        self.filter.blocked_in_part.insert((queue, class));
         let plan = work.plan_mut();
+        // There is room. Its turn comes with time, and then no worker gains any.
+        plan.full.remove(class);
         let asked = plan.yielding_cpu.entry(queue).or_default();
         *asked = plan.classes.get(class).request.cpu.max(*asked);
         let cpu = *asked;
@@ -85,7 +87,7 @@ impl Round {
         let misses = self.misses.entry((queue, class)).or_default();
         *misses += 1;
         if *misses >= work.plan().step_misses_max {
-            self.filter.blocked_in_queue.insert((queue, class));
+            self.filter.blocked_in_part.insert((queue, class));
             self.unjudged = true;
         }
     }
