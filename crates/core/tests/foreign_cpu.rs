@@ -1,10 +1,10 @@
 //! Cpus that other programs use: what counts as theirs, and what goes on beside them.
 
+use crate::kit::places::{self, free, place_of};
 use crate::kit::{Farm, cores, spec, step, task};
 use windlass_core::client_places::PlaceRequest;
-use windlass_core::engine::{Event, Processes, Reply, Settings};
+use windlass_core::engine::{Event, Processes, Settings};
 use windlass_core::explain::{self, Reason};
-use windlass_core::ids::AllocId;
 use windlass_core::job::{Hints, Jobserver, StepSpec};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::plan::placement::{Ineligible, VetoedUse};
@@ -30,21 +30,7 @@ fn ask(farm: &mut Farm) -> RequestId {
         wait_max_ms: 3_600_000,
         ..PlaceRequest::default()
     };
-    let request = farm.ask(|request| Event::Alloc { request, place: Box::new(place) });
-    farm.settle();
-    request
-}
-
-fn place_of(farm: &Farm, request: RequestId) -> Option<AllocId> {
-    match farm.replies.get(&request) {
-        Some(Reply::Placed { alloc, .. }) => Some(*alloc),
-        _ => None,
-    }
-}
-
-fn free(farm: &mut Farm, request: RequestId) {
-    let alloc = place_of(farm, request).expect("it has a place");
-    farm.tell(Event::Release { alloc });
+    places::ask(farm, place)
 }
 
 /// Turns that ended lately are still in what was measured last.
