@@ -439,11 +439,17 @@ export interface components {
              * @description Cpus that it asks for.
              */
             cpus: number;
+            /**
+             * Format: int64
+             * @description Bytes of memory that its command holds, as its client said last; absent where it has not said so.
+             */
+            held_memory?: number | null;
             /** @description The machine on which the client runs. */
             machine: string;
             /**
              * Format: int64
-             * @description Bytes of memory that are booked for it, or will be; absent where none are.
+             * @description Bytes of memory that are booked for it, or will be; absent where none are, and while it waits and nothing is known
+             *     of its shape.
              */
             memory?: number | null;
             /** @description The queue in which it waits, or that is charged for it. */
@@ -1261,7 +1267,10 @@ export interface components {
             /** @description Workers that have one. */
             workers: number;
         };
-        /** @description A limit, such as a number of licences. Each task of a step that names it holds one while it runs. */
+        /**
+         * @description A limit, such as a number of licences. Each task of a step that names it holds one while it runs, and so does each turn
+         *     of a command.
+         */
         Limit: {
             /**
              * Format: int64
@@ -1286,9 +1295,11 @@ export interface components {
              * @description Tasks that may hold it at a time on one worker; absent is any number.
              */
             per_worker?: number | null;
+            /** @description Turns of commands that hold it now, by number, at most 20; absent where `holders` is. */
+            turns?: components["schemas"]["LimitTurn"][];
             /**
              * Format: int32
-             * @description Tasks that hold it now.
+             * @description Tasks and turns that hold it now.
              */
             used: number;
         };
@@ -1299,6 +1310,18 @@ export interface components {
             /** @description The user who submitted its job. */
             user: string;
             /** @description Name of the worker on which it runs. */
+            worker: string;
+        };
+        /** @description A turn of a command that holds a limit. */
+        LimitTurn: {
+            /**
+             * Format: int64
+             * @description The turn's number.
+             */
+            turn: number;
+            /** @description The user who asked for it. */
+            user: string;
+            /** @description Name of the worker that holds its room. */
             worker: string;
         };
         /** @description A worker's last load report. */
@@ -2700,7 +2723,7 @@ export interface components {
             out_of_memory?: boolean;
             /**
              * Format: int64
-             * @description The most bytes of memory that the command held.
+             * @description The most bytes of memory that the command held, with all that it started.
              */
             peak_memory?: number | null;
             /**
@@ -2708,6 +2731,14 @@ export interface components {
              * @description How long it ran.
              */
             wall_ms: number;
+        };
+        /** @description What a client says of a turn while its command runs, at most once a second. */
+        TurnHolds: {
+            /**
+             * Format: int64
+             * @description Bytes of memory that the command and all that it started hold together.
+             */
+            memory: number;
         };
         /** @description The turns that wait and run now. */
         TurnList: {
@@ -2733,14 +2764,16 @@ export interface components {
             machine: string;
             /**
              * Format: int64
-             * @description Bytes of memory. Absent: what earlier turns of the same shape needed.
+             * @description Bytes of memory. Absent: what earlier turns of the same shape needed, or a part of what is free where nothing is
+             *     known of it. Without a shape: none.
              */
             memory?: number | null;
             /** @description The queue; by default the one with the user's name. */
             queue?: string | null;
             /**
              * @description What the command is, from exact to general, such as `rustc|compile|serde` and `rustc|compile`. Its memory is
-             *     that of the first of these texts of which something is known.
+             *     that of the first of these texts of which something is known. A client that names one says what the command holds
+             *     while it runs; until it does, all that is booked counts as not used yet.
              */
             shape?: string[];
             /**

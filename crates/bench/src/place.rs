@@ -249,6 +249,7 @@ fn ask<'a>(class: &'a Class, reads: &'a Reads) -> PlacementRequest<'a> {
         others_wait: false,
         locality: false,
         prefers: &NONE,
+        turn: None,
     }
 }
 

@@ -118,6 +118,7 @@ fn worker(of: u64) -> WorkerContext {
         memory_free: Some(memory / 4),
         memory_available: Some(memory / 4),
         foreign_cpu: Some(1.5),
+        foreign_cpu_beside_clients: None,
         core_score: Some(5_000.0),
         disk_mb_s: Some(400.0),
         network_mbit_s: Some(900.0),

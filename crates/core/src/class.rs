@@ -21,6 +21,8 @@ pub struct Class {
     pub limits: BTreeSet<String>,
     /// An outside client runs it: it is a place, or a task that its submitter runs.
     pub is_external: bool,
+    /// Its tasks have a jobserver, so pressure on a worker's cpus does not keep them off.
+    pub has_jobserver: bool,
     /// Its queue, if some workers are for certain queues alone and this is one of them.
     pub queue: Option<String>,
     /// The number of its tasks that start together; `None` is one by one. Tasks of a gang that have succeeded do not

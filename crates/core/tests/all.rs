@@ -2,6 +2,7 @@
 
 mod after_tasks;
 mod build_memory;
+mod build_turns;
 mod caps;
 mod chunks;
 mod dedicated;
@@ -11,6 +12,7 @@ mod evidence;
 mod executors;
 mod external;
 mod forecasts;
+mod foreign_cpu;
 mod gang_reservations;
 mod gangs;
 mod gangs_why;

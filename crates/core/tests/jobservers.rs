@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::CPU_WEIGHT_MAX;
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{
-    CpuShare, Event, Held, HeldPhase, Hello, Inventory, NextBatch, Outbox, Refusal, Reply, Settings, Submit,
-    WorkerCommand,
+    CpuShare, Event, Held, HeldPhase, Hello, Inventory, NextBatch, Outbox, Processes, Refusal, Reply, Report,
+    Settings, Submit, WorkerCommand,
 };
-use windlass_core::explain::dry_run;
+use windlass_core::explain::{Reason, dry_run};
 use windlass_core::ids::{AllocId, QueueId, StepKey};
 use windlass_core::job::{ChunkSize, Chunks, End, Hints, JobSpec, Jobserver, StepSpec, TaskResult};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
+use windlass_core::plan::placement::Ineligible;
 use windlass_core::queues::{QueueRecord, Queues, TurnSettings};
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, Resources, TaskId, WorkerId};
@@ -296,6 +297,33 @@ fn a_queue_is_charged_for_its_part_while_its_build_runs() {
     assert_eq!(charged(&farm, "red"), 310 * 7_000, "it was given three tokens all the time");
 }
 
+/// The keeper says that the only task of a job may run `share` processes and runs `used`.
+fn says(farm: &mut Farm, job: JobId, share: u32, used: u32) {
+    let said = Processes { share, used, is_held_back: false };
+    farm.tell(Event::Processes { worker: ONE, task: task(job, 0), attempt: 1, said });
+}
+
+/// The keeper gives the rest to the one that wants it.
+#[test]
+fn a_queue_is_charged_for_what_its_build_uses_where_another_one_wants_more() {
+    let mut farm = farm(8);
+    let (red, blue) = (farm.submit(spec("red", [builds(1)])), farm.submit(spec("blue", [builds(1)])));
+    for job in [red, blue] {
+        let by = farm.report(task(job, 0));
+        farm.tell(Event::Started { by, at: farm.now });
+    }
+    farm.pass(10);
+    let (red_first, blue_first) = (charged(&farm, "red"), charged(&farm, "blue"));
+    assert_eq!(red_first, blue_first, "half of the cpus each");
+    says(&mut farm, red, 4, 2);
+    says(&mut farm, blue, 6, 6);
+    farm.pass(100);
+    // Both were charged ahead for as long.
+    let (red_more, blue_more) = (charged(&farm, "red") - red_first, charged(&farm, "blue") - blue_first);
+    let ratio = blue_more as f64 / red_more as f64;
+    assert!((2.0..=4.0).contains(&ratio), "two cpus and six: {red_more} and {blue_more}");
+}
+
 #[test]
 fn a_build_that_was_lost_costs_its_queue_nothing() {
     let mut farm = farm(8);
@@ -339,6 +367,25 @@ fn busy_processors_hold_no_task_with_a_jobserver() {
     let other = farm.submit(spec("q", [step(1, cores(1))]));
     let build = farm.submit(spec("q", [builds(1)]));
     assert_eq!((farm.is_placed(task(other, 0)), farm.is_placed(task(build, 0))), (false, true));
+}
+
+/// A machine that others keep busy is idle for the farm, and pressure holds tasks from it. A build runs one process there,
+/// and more by what is left.
+#[test]
+fn pressure_on_cpus_holds_no_task_with_a_jobserver_from_an_idle_worker() {
+    let mut farm = farm(8);
+    farm.worker("w2", cores(1));
+    for _ in 0..5 {
+        farm.pass(10);
+        say_busy(&mut farm, 0.5);
+        farm.tell(Event::Load { worker: WorkerId(2), report: Box::default() });
+    }
+    let other = farm.submit(spec("q", [step(1, cores(2))]));
+    let why = farm.why(task(other, 0));
+    assert_eq!(why.reason, Reason::Closed(Ineligible::UnderPressure("cpu")));
+    let wide = StepSpec { request: Resources::new(200, 0), ..builds(1) };
+    let build = farm.submit(spec("q", [wide]));
+    assert!(farm.is_placed(task(build, 0)) && !farm.is_placed(task(other, 0)));
 }
 
 #[test]
@@ -511,6 +558,12 @@ fn happen(farm: &mut Farm, lent: &mut BTreeSet<TaskId>, (what, whom, much): (u8,
             lent.remove(&task);
         }
         (10, Some(task)) => farm.tell(Event::Cancel { request: REQUEST, job: task.job }),
+        (11, Some(task)) => {
+            let Report { worker, attempt, .. } = farm.report(task);
+            let (share, used) = (u32::from(much % 5) + 1, u32::from(whom % 6));
+            let said = Processes { share, used, is_held_back: much % 7 == 0 };
+            farm.tell(Event::Processes { worker, task, attempt, said });
+        }
         (_, Some(task)) => {
             lent.remove(&task);
             farm.end(task, i32::from(much % 3 == 0));

@@ -61,6 +61,7 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
         others_wait: false,
         locality: false,
         prefers: &NONE,
+        turn: None,
     };
     let context = MatchContext {
         now: Time(0),

@@ -1,12 +1,13 @@
 //! Turns of commands on clients' machines: places that take turns inside their queue, hold limits, are sized by what was
 //! learned, and are booked again after a restart.
 
+use crate::kit::places::{ask, free, place_of};
 use crate::kit::{Farm, GIB, START, cores, set_limit, spec, step, task};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use windlass_core::bounds::PLACE_PARTS_MAX;
 use windlass_core::client_places::PlaceRequest;
-use windlass_core::engine::{Event, Reply, Settings, StoredState, Write};
+use windlass_core::engine::{Event, Settings, StoredState, Write};
 use windlass_core::explain::{self, Known, Reason};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{JobSpec, StepSpec};
@@ -30,24 +31,6 @@ fn turn(turn_of: &str) -> PlaceRequest {
         wait_max_ms: 3_600_000,
         ..PlaceRequest::default()
     }
-}
-
-fn ask(farm: &mut Farm, place: PlaceRequest) -> RequestId {
-    let request = farm.ask(|request| Event::Alloc { request, place: Box::new(place) });
-    farm.settle();
-    request
-}
-
-fn place_of(farm: &Farm, request: RequestId) -> Option<AllocId> {
-    match farm.replies.get(&request) {
-        Some(Reply::Placed { alloc, .. }) => Some(*alloc),
-        _ => None,
-    }
-}
-
-fn free(farm: &mut Farm, request: RequestId) {
-    let alloc = place_of(farm, request).expect("it has a place");
-    farm.tell(Event::Release { alloc });
 }
 
 fn booked_cpu(farm: &Farm, worker: u64) -> u32 {

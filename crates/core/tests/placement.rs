@@ -426,6 +426,7 @@ proptest! {
             others_wait: false,
             locality: true,
             prefers: &NONE,
+            turn: None,
         };
         let context = MatchContext {
             now: farm.now,

@@ -113,7 +113,7 @@ fn predictions() -> impl Strategy<Value = Prediction> {
 }
 
 fn jobs() -> impl Strategy<Value = JobContext> {
-    let flags = any::<[bool; 6]>();
+    let flags = any::<[bool; 7]>();
     (flags, bytes(), maybe(bytes()), number(), amounts(), maybe(bytes()), maybe(predictions())).prop_map(
         |(flags, waited_ms, deadline_ms, dependents, request, largest_memory, prediction)| JobContext {
             kind: if flags[0] { Kind::Build } else { Kind::Evaluation },
@@ -122,6 +122,7 @@ fn jobs() -> impl Strategy<Value = JobContext> {
             prefer_local: flags[3],
             fetches: flags[4],
             has_jobserver: flags[5],
+            is_external: flags[6],
             waited_ms,
             deadline_ms,
             dependents,
@@ -141,6 +142,7 @@ fn workers() -> impl Strategy<Value = WorkerContext> {
             memory_free,
             memory_available,
             foreign_cpu: numbers[0],
+            foreign_cpu_beside_clients: numbers[3],
             core_score: numbers[1],
             disk_mb_s: numbers[2],
             network_mbit_s: numbers[3],

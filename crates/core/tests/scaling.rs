@@ -2,15 +2,17 @@
 
 use crate::kit::{Farm, GIB, REQUEST, cores, hello, set_limit, set_queue, spec, step, task};
 use std::collections::BTreeSet;
-use windlass_core::engine::{Event, Hello, Reply, Settings, Submit};
+use windlass_core::engine::{Event, Hello, Processes, Reply, Settings, Submit};
 use windlass_core::job::{Hints, JobSpec, Jobserver, StepSpec};
 use windlass_core::licences::Limit;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
+use windlass_core::plan::PlanSettings;
 use windlass_core::queues::QueueRecord;
 use windlass_core::scaling::{
     ClassScaling, DeclaredClass, Scaling, ScalingSettings, startable_machines, survey,
 };
 use windlass_core::tags::{Attributes, MACHINE_CLASS, Need};
+use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, Resources, WorkerId};
 
 fn asked(farm: &Farm) -> Scaling {
@@ -54,6 +56,48 @@ fn a_running_build_leaves_no_room_in_the_cpu_that_it_uses() {
     // Of these seven run in what is not booked, and seven wait. One after the other they take a quarter as many slots.
     farm.submit(spec("q", [lasting(14, 75)]));
     assert_eq!((only(&asked(&farm)).tasks, only(&asked(&farm)).wanted), (7, 2));
+}
+
+/// It books a tenth of a cpu, and waits only where no worker has that.
+#[test]
+fn a_waiting_build_counts_with_the_cpus_that_it_will_use() {
+    let wanted = |hints: &Hints| {
+        let mut farm = Farm::with_workers(Settings::default(), [cores(4)]);
+        farm.submit(spec("q", [step(1, cores(4))]));
+        let hints = hints.clone();
+        farm.submit(spec("q", [StepSpec { hints, ..step(6, Resources::new(10, 0)) }]));
+        only(&asked(&farm)).wanted
+    };
+    let auto = Hints { jobserver: Some(Jobserver::Auto), ..Hints::default() };
+    assert_eq!((wanted(&Hints::default()), wanted(&auto)), (2, 3), "a cpu each");
+    assert_eq!(wanted(&Hints { cpus_max: Some(200), ..auto.clone() }), 4);
+    assert_eq!(wanted(&Hints { cpus_max: Some(6_400), ..auto }), 7, "no more than a worker has");
+}
+
+/// A task that waits for its turn at the cpus of a build starts at once on another worker.
+#[test]
+fn a_build_that_has_long_used_all_that_it_is_given_leaves_no_room_for_what_waits() {
+    // The worker says nothing for a minute, and is there all the same.
+    let plan = PlanSettings { suspect_ns: 100 * NS_PER_S, ..PlanSettings::default() };
+    let settings = Settings { plan, lease_ns: None, ..Settings::default() };
+    let mut farm = Farm::with_workers(settings, [cores(4)]);
+    let hints = Hints { jobserver: Some(Jobserver::Auto), ..Hints::default() };
+    let build = task(farm.submit(spec("red", [StepSpec { hints, ..step(1, Resources::new(10, 0)) }])), 0);
+    let by = farm.report(build);
+    farm.tell(Event::Started { by, at: farm.now });
+    let said = Processes { share: 4, used: 4, is_held_back: false };
+    farm.tell(Event::Processes { worker: WorkerId(1), task: build, attempt: 1, said });
+    let blue = farm.submit(spec("blue", [lasting(3, 300)]));
+    assert_eq!((only(&asked(&farm)).tasks, only(&asked(&farm)).wanted), (1, 1));
+    for index in 0..2 {
+        let by = farm.report(task(blue, index));
+        farm.tell(Event::Started { by, at: farm.now });
+    }
+    // It uses what the others leave.
+    let said = Processes { share: 2, used: 2, is_held_back: false };
+    farm.tell(Event::Processes { worker: WorkerId(1), task: build, attempt: 1, said });
+    farm.pass(61);
+    assert_eq!((only(&asked(&farm)).tasks, only(&asked(&farm)).wanted), (1, 2));
 }
 
 #[test]

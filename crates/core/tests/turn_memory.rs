@@ -1,13 +1,13 @@
 //! The memory of turns: what those are booked with of which something is known, how those share of which nothing is, and
 //! how bookings follow what commands hold.
 
+use crate::kit::places::{ask, free, place_of};
 use crate::kit::{Farm, GIB, cores};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use windlass_core::client_places::{MemoryBasis, PlaceRequest};
-use windlass_core::engine::{Event, Reply, Settings};
+use windlass_core::engine::{Event, Settings};
 use windlass_core::explain;
-use windlass_core::ids::AllocId;
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::score::history::{Sample, Signature};
 use windlass_core::time::NS_PER_S;
@@ -34,24 +34,6 @@ fn link(target: &str) -> PlaceRequest {
 
 fn farm(cpus: u32, memory: u64) -> Farm {
     Farm::with_workers(Settings::default(), [Resources::new(cpus * 100, memory)])
-}
-
-fn ask(farm: &mut Farm, place: PlaceRequest) -> RequestId {
-    let request = farm.ask(|request| Event::Alloc { request, place: Box::new(place) });
-    farm.settle();
-    request
-}
-
-fn place_of(farm: &Farm, request: RequestId) -> Option<AllocId> {
-    match farm.replies.get(&request) {
-        Some(Reply::Placed { alloc, .. }) => Some(*alloc),
-        _ => None,
-    }
-}
-
-fn free(farm: &mut Farm, request: RequestId) {
-    let alloc = place_of(farm, request).expect("it has a place");
-    farm.tell(Event::Release { alloc });
 }
 
 /// Bytes that are booked for a turn that runs.

@@ -22,8 +22,9 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
+use windlass_api::JobserverUse;
 use windlass_core::engine::{
-    Engine, Event, Fetch, Hello, NextBatch, Outbox, Pipeline, Reply, Report, Settings,
+    Engine, Event, Fetch, Hello, NextBatch, Outbox, Pipeline, Processes, Reply, Report, Settings,
 };
 use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
@@ -399,10 +400,13 @@ impl Shell {
                 return;
             }
             WorkerMessage::Cpus { task, attempt, processes } => {
-                if self.is_booked(worker, task, attempt) {
-                    self.parts.jobservers.set(task, attempt, processes);
+                if !self.is_booked(worker, task, attempt) {
+                    return;
                 }
-                return;
+                self.parts.jobservers.set(task, attempt, processes);
+                let JobserverUse { share, used, held_back, .. } = processes;
+                let said = Processes { share, used, is_held_back: held_back.is_some() };
+                Event::Processes { worker, task, attempt, said }
             }
             WorkerMessage::Lost | WorkerMessage::Hello { .. } => {
                 self.link_owners.remove(&link);

@@ -42,7 +42,10 @@ fn kind_of(message: &SimEvent) -> Option<Kind> {
             MachineMessage::Beat(..) => Some(Kind::Beat),
             MachineMessage::Started(..) => Some(Kind::Started),
             MachineMessage::Finished(..) => Some(Kind::Finished),
-            MachineMessage::Reclaimed(..) | MachineMessage::Load(_) | MachineMessage::Caches(_) => None,
+            MachineMessage::Reclaimed(..)
+            | MachineMessage::Load(_)
+            | MachineMessage::Caches(_)
+            | MachineMessage::Processes(..) => None,
         },
         SimEvent::ToMachine(_, _, _, order) => match order {
             WorkerCommand::Registered { .. } => Some(Kind::Welcome),

@@ -4,9 +4,10 @@
 //! no clock of its own.
 
 use crate::cache::Cache;
-use crate::clock::MS;
+use crate::clock::{MS, S};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use windlass_core::engine::{CpuShare, Held, HeldPhase, Hello, Inventory, WorkerCommand};
+use windlass_core::bounds::CPU_WEIGHT_MAX;
+use windlass_core::engine::{CpuShare, Held, HeldPhase, Hello, Inventory, Processes, WorkerCommand};
 use windlass_core::job::{End, LaunchFault, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
@@ -26,6 +27,8 @@ pub enum MachineMessage {
     Load(Box<LoadReport>),
     /// Keys in the worker's caches, with their bytes.
     Caches(BTreeMap<String, u64>),
+    /// What a task with a jobserver runs.
+    Processes(AttemptKey, Processes),
 }
 
 /// An effect of a call, which `world` carries out.
@@ -117,6 +120,21 @@ pub struct Machine {
     /// Its caches; `None` if it reports no caches.
     pub cache: Option<Cache>,
     pub defect: Defect,
+    pub builds: BuildConduct,
+}
+
+/// How many processes tasks with a jobserver run on a machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BuildConduct {
+    /// Its keeper says nothing of that, as one of an earlier release.
+    #[default]
+    Silent,
+    /// As many as they may.
+    All,
+    /// One each, and no more.
+    One,
+    /// As many as they may for a while, then one, and so on, each at other times.
+    Varying,
 }
 
 /// A defect of a machine, which spoils its tasks.
@@ -178,6 +196,11 @@ impl Keeper {
         let (_, cpu, shares) = &self.shares;
         let has_share = shares.iter().any(|share| (share.task, share.attempt) == key);
         has_share.then_some(ran_ns / MS * u64::from(*cpu) / 100)
+    }
+
+    /// Whether a process of this attempt runs.
+    fn runs(&self, key: &AttemptKey) -> bool {
+        self.holds.get(key).is_some_and(|hold| matches!(hold.phase, Phase::Running(_)))
     }
 
     /// Attempts whose processes run, with their request and whether their cpus are lent.
@@ -407,6 +430,29 @@ impl Machine {
     /// End of the keeper's lease on the machine's clock; `None` without a lease.
     pub fn lease_until(&self) -> Option<Time> {
         self.keeper.as_ref().and_then(|keeper| keeper.lease_until)
+    }
+
+    /// What its keeper says of the tasks with a jobserver that run there, each second.
+    pub fn processes(&self, now: Time) -> Vec<MachineMessage> {
+        let keeper = self.keeper.as_ref().filter(|_| self.welcomed && self.builds != BuildConduct::Silent);
+        let Some((keeper, (cpu, shares))) = keeper.and_then(|keeper| Some((keeper, keeper.shares()?))) else {
+            return Vec::new();
+        };
+        let running = shares.iter().filter(|share| keeper.runs(&(share.task, share.attempt)));
+        let said = running.map(|share| {
+            let part_cpu = u64::from(cpu) * u64::from(share.weight) / u64::from(CPU_WEIGHT_MAX);
+            let may = u32::try_from(part_cpu / 100).unwrap_or(u32::MAX).max(1);
+            let span = now.0 / (10 * S) + share.task.job.0;
+            let takes_all = match self.builds {
+                BuildConduct::Silent | BuildConduct::One => false,
+                BuildConduct::All => true,
+                BuildConduct::Varying => !span.is_multiple_of(3),
+            };
+            let used = if takes_all { may } else { 1 };
+            let said = Processes { share: may, used, is_held_back: false };
+            MachineMessage::Processes((share.task, share.attempt), said)
+        });
+        said.collect()
     }
 
     fn may_run(&self, now: Time) -> bool {

@@ -15,7 +15,7 @@ use windlass_core::ids::StepKey;
 use windlass_core::job::{
     BacklogCounts, DependencyKind, End, Job, JobRecord, JobSpec, JobState, QueuePos, TaskRow, TaskState,
 };
-use windlass_core::plan::placement::eligible_when_idle;
+use windlass_core::plan::placement::{Ineligible, eligible_when_idle};
 use windlass_core::queues::QueueRecord;
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
@@ -343,6 +343,9 @@ impl Promises {
                 Reason::Full | Reason::FitsNowhere | Reason::Behind(_) | Reason::BehindUser(_) => {
                     !explanation.ruled_out.is_empty()
                 }
+                // Turns at cpus of builds come with time, and with what the queues run. It is asked again then, and within a
+                // second.
+                Reason::Closed(Ineligible::BuildTurn(_)) => true,
                 // A vetoed step is judged again within a second.
                 Reason::Closed(_) => {
                     let leader = job.leader_of(job.step_of(task.index).into());

@@ -8,7 +8,7 @@ use crate::delays::Delays;
 use crate::events::{Alarm, Observation, SimEvent};
 use crate::faults::Faults;
 use crate::jobs::{self, Profile};
-use crate::machine::{AttemptKey, Defect, Machine};
+use crate::machine::{AttemptKey, BuildConduct, Defect, Machine};
 use crate::people::People;
 use crate::promises::bases;
 use crate::scheduler::Scheduler;
@@ -468,6 +468,7 @@ fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
     machine.drift_permille = world.rng.between(0, 80) as i64 - 40;
     machine.fences = world.settings.lease_ns.is_some() && world.rng.chance(850);
     machine.cache = world.rng.chance(700).then(|| Cache::new(3, false));
+    machine.builds = BuildConduct::Varying;
     world.add_machine(machine)
 }
 

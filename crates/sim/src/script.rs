@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::clock::{MS, S};
 use crate::events::{Observation, SimEvent};
 use crate::faults::Faults;
-use crate::machine::{AttemptKey, Defect, Effect, Machine, MachineMessage};
+use crate::machine::{AttemptKey, BuildConduct, Defect, Effect, Machine, MachineMessage};
 use crate::promises::bases;
 use crate::trace::Transcript;
 use crate::world::World;
@@ -134,6 +134,7 @@ impl ScriptWorld {
             "fail-next-commit" => self.world.disk_full = true,
             "lose-next-message" => self.world.lose_next += 1,
             "load" => self.load(args)?,
+            "builds" => self.builds(args)?,
             "caches" => self.caches(args)?,
             "defect" => self.defect(args)?,
             "set-queue" => {
@@ -344,6 +345,18 @@ impl ScriptWorld {
         let machine = self.machine_named(args.word(0)?)?;
         let report = if args.has("none") { None } else { Some(Box::new(args.load()?)) };
         self.world.machines[machine].load = report;
+        Ok(())
+    }
+
+    /// Sets how many processes the tasks with a jobserver of a machine run, of which it reports each second.
+    fn builds(&mut self, args: &Args) -> Result<(), String> {
+        let machine = self.machine_named(args.word(0)?)?;
+        self.world.machines[machine].builds = match args.word(1)? {
+            "silent" => BuildConduct::Silent,
+            "all" => BuildConduct::All,
+            "one" => BuildConduct::One,
+            other => return Err(format!("builds run all, one or silent, not '{other}'")),
+        };
         Ok(())
     }
 

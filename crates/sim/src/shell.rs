@@ -132,6 +132,9 @@ impl World {
             MachineMessage::Reclaimed(key, epoch) => Event::Reclaimed { by: by(key, epoch) },
             MachineMessage::Load(report) => Event::Load { worker, report },
             MachineMessage::Caches(keys) => Event::Caches { worker, keys: CacheKeys::of(keys.keys()) },
+            MachineMessage::Processes((task, attempt), said) => {
+                Event::Processes { worker, task, attempt, said }
+            }
         });
     }
 

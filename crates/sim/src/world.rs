@@ -245,9 +245,10 @@ impl World {
         if machine.retired {
             return;
         }
-        let load = machine.load.clone().filter(|_| machine.welcomed);
+        let load = machine.load.clone().filter(|_| machine.welcomed).map(MachineMessage::Load);
+        let processes = machine.processes(self.machine_clock(number));
         self.after(S, SimEvent::Reports(number));
-        self.act(number, load.map(|load| Effect::Say(MachineMessage::Load(load))).into_iter().collect());
+        self.act(number, load.into_iter().chain(processes).map(Effect::Say).collect());
     }
 
     /// Reads cache keys for a task that starts; true if some had to be fetched.

@@ -4,10 +4,10 @@ use super::memory::PlaceMemory;
 use super::{ClientPlaces, HeldPlace, PlaceInUse, share_of};
 use crate::ids::{AllocId, QueueId, WorkerId};
 use crate::plan::Planner;
-use crate::queues::{Charge, cost};
+use crate::queues::{Advance, Charge, change_place, cost};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The limits of which a place on a worker takes one each, or gives it back.
 pub(crate) type LimitsOn = (WorkerId, BTreeSet<String>);
@@ -17,6 +17,7 @@ impl ClientPlaces {
     pub(crate) fn free(&mut self, alloc: AllocId, plan: &mut Planner) -> Option<LimitsOn> {
         let place = self.release(alloc)?;
         let ran_ms = plan.now().since(place.since) / NS_PER_MS;
+        change_place(&mut plan.queues, place.queue, &place.advance(self.charge), &Advance::default());
         plan.queues.settle(place.queue, place.amounts.cpu);
         plan.queues.count_job(place.queue, -1);
         if self.charge == Charge::Time {
@@ -67,7 +68,17 @@ impl ClientPlaces {
             w.booked.give_place(alloc, place.amounts.clone());
             w.booked.size_place(alloc, memory, unused_bytes);
         });
+        change_place(&mut plan.queues, place.queue, &Advance::default(), &place.advance(self.charge));
         self.held.insert(alloc, place);
+    }
+
+    /// What places were charged through, by part of a queue.
+    pub(crate) fn advances(&self) -> BTreeMap<QueueId, Advance> {
+        let mut advances: BTreeMap<QueueId, Advance> = BTreeMap::new();
+        for place in self.held.values() {
+            advances.entry(place.queue).or_default().add(&place.advance(self.charge));
+        }
+        advances
     }
 
     /// A client says what the work in its place holds. Returns the worker if there is more room for others now.
@@ -79,7 +90,9 @@ impl ClientPlaces {
         place.amounts.memory = booked;
         let share = share_of(&place.amounts, &worker.record.capacity);
         if share != place.share.0 {
+            let before = place.advance(self.charge);
             (place.cost, place.share) = (place.cost_until(plan.now()), (share, plan.now()));
+            change_place(&mut plan.queues, place.queue, &before, &place.advance(self.charge));
         }
         let (id, unused_bytes) = (place.worker, place.memory.unused_bytes(booked));
         plan.workers.update(id, |w| w.booked.size_place(alloc, booked, unused_bytes));
@@ -115,5 +128,16 @@ impl HeldPlace {
     fn cost_until(&self, now: Time) -> u64 {
         let (share, since) = self.share;
         self.cost.saturating_add(cost(share, now.since(since) / NS_PER_MS))
+    }
+
+    /// What it was charged through: nothing where places cost one each.
+    fn advance(&self, charge: Charge) -> Advance {
+        if charge == Charge::Task {
+            return Advance::default();
+        }
+        let (share, since) = self.share;
+        let rate = i128::from(share.max(1));
+        let ahead = i128::from(self.charged) - i128::from(self.cost);
+        Advance { through: rate * i128::from(since.as_ms()) + ahead, rate, ..Advance::default() }
     }
 }

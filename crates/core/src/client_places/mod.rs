@@ -258,7 +258,7 @@ impl ClientPlaces {
             let unused = here.filter_map(|(alloc, place)| {
                 Some((*alloc, place.memory.unused_bytes(place.amounts.memory)?))
             });
-            if unused.collect::<BTreeMap<_, _>>() != *worker.booked.unused() {
+            if unused.collect::<BTreeMap<_, _>>() != worker.booked.unused() {
                 return Err(format!("worker {}: clients do not use other memory", worker.record.name));
             }
             let mut sum = Resources::default();

@@ -5,7 +5,7 @@ use crate::class::Class;
 use crate::client_places::ClientPlaces;
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::QueuedStep;
-use crate::ledger::{booking, licensing, wide};
+use crate::ledger::{booking, licensing, shares, wide};
 use crate::plan::{Booking, GangBooking, GangPart, Planner, RunningTask, StepFacts, Work, within_limit};
 use crate::queues::RoundFilter;
 use crate::time::NS_PER_MS;
@@ -78,14 +78,17 @@ impl Work for Engine {
     }
 
     fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Outbox) -> usize {
-        if ClientPlaces::is_key(booking.queued_step.step()) {
+        let count = if ClientPlaces::is_key(booking.queued_step.step()) {
             let books = &mut self.books;
             if let Some((worker, limits)) = self.places.book(booking, &mut books.plan, filter, out) {
                 licensing::take(&mut books.ledger.licences, &limits, (worker, 1), &mut books.plan);
             }
-            return 1;
-        }
-        booking::book(&mut self.books, booking, filter, out)
+            1
+        } else {
+            booking::book(&mut self.books, booking, filter, out)
+        };
+        shares::charge_builds(&mut self.books, booking.worker);
+        count
     }
 
     fn widen(&mut self, out: &mut Outbox) {
@@ -105,5 +108,6 @@ impl Work for Engine {
         out: &mut Outbox,
     ) {
         booking::book_together(&mut self.books, tasks, queued_step, queue, filter, out);
+        tasks.iter().for_each(|task| shares::charge_builds(&mut self.books, task.worker));
     }
 }

@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::ids::{JobId, QueueId};
 use crate::ledger::check;
+use crate::queues;
 use std::collections::BTreeMap;
 
 impl Engine {
@@ -20,6 +21,7 @@ impl Engine {
         })?;
         self.places.check(&plan.workers)?;
         check_queues(self)?;
+        check_wishes(self)?;
         self.residency.check(ledger, &plan.queues)
     }
 
@@ -73,6 +75,14 @@ impl Engine {
             ("signatures_with_steps", self.books.profiles.with_steps()),
         ]
     }
+}
+
+/// Each queue, and each user's part of one, counts its builds that want more cpus, and what its places were charged.
+fn check_wishes(engine: &Engine) -> Result<(), String> {
+    let mut wanting: BTreeMap<QueueId, u32> = BTreeMap::new();
+    let builds = engine.workers().iter().flat_map(|worker| worker.booked.jobservers().values());
+    builds.filter(|build| build.wants_more()).for_each(|build| *wanting.entry(build.queue).or_default() += 1);
+    queues::check_counts(engine.queues(), &wanting, &engine.places.advances())
 }
 
 /// Each queue, and each user's part of one, counts what its attempts and places hold, but for the cpus that are lent.

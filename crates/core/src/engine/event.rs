@@ -4,7 +4,7 @@ use crate::cache_keys::CacheKeys;
 use crate::client_places::{PlaceInUse, PlaceRequest};
 use crate::ids::{AllocId, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, TaskResult};
-use crate::ledger::{Hello, Inventory, Report, Submit};
+use crate::ledger::{Hello, Inventory, Processes, Report, Submit};
 use crate::licences::Limit;
 use crate::load::pressure::LoadReport;
 use crate::queues::QueueRecord;
@@ -133,6 +133,14 @@ pub enum Event {
     Finished { by: Report, result: TaskResult },
     /// A task has the cpus again that it lent.
     Reclaimed { by: Report },
+    /// A task with a jobserver runs this on its worker, said when it changed and once a second at most.
+    Processes {
+        worker: WorkerId,
+        task: TaskId,
+        /// The number of the attempt.
+        attempt: u32,
+        said: Processes,
+    },
     /// What the engine asked for was read from the store.
     Fetched {
         /// The number of what was asked.

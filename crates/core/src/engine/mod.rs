@@ -21,8 +21,8 @@ mod resolve;
 
 pub use crate::client_places::PlaceInUse;
 pub use crate::ledger::{
-    Attempt, BadHello, CheckedHello, Held, HeldPhase, Hello, Inventory, Report, SERVABLE, StartableMachine,
-    Submit,
+    Attempt, BadHello, CheckedHello, Held, HeldPhase, Hello, Inventory, Processes, Report, SERVABLE,
+    StartableMachine, Submit,
 };
 pub use crate::outbox::{
     CpuShare, Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,
@@ -253,6 +253,9 @@ impl Engine {
             Event::Started { by, at } => reports::started(books, by, at, out),
             Event::Finished { by, result } => reports::finished(books, by, result, out),
             Event::Reclaimed { by } => lend::reclaimed(books, by, out),
+            Event::Processes { worker, task, attempt, said } => {
+                shares::note_processes(books, worker, (task, attempt), said);
+            }
             Event::Fetched { number, records } => self.fetched(number, records, out),
             Event::Audited(drifts) => self.residency.audited(drifts, &mut books.plan.queues),
             Event::Deleted(jobs) => submit::deleted(&mut books.ledger, &jobs),
@@ -300,6 +303,9 @@ impl Engine {
             retire::prune(&mut self.books.plan, out);
         }
         let is_needed = self.books.plan.needs_round();
+        if is_needed {
+            shares::charge_changed(&mut self.books);
+        }
         let booked = crate::plan::round(self, budget, out);
         // After a round without budget for more, something else may have a use for what is idle.
         self.books.ledger.wide.clear();

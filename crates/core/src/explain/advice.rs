@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::Job;
 use crate::plan;
-use crate::plan::placement::{self, Ineligible, PlacementRequest};
+use crate::plan::placement::{self, BuildTurn, Ineligible, PlacementRequest};
 use crate::queues::{BAND_MAX, Queue};
 use crate::tags::asks_executor;
 use crate::time::Time;
@@ -71,6 +71,10 @@ pub(super) fn for_task(engine: &Engine, task: TaskId, explanation: &Explanation)
         Reason::NoWorkers | Reason::FitsNowhere | Reason::Closed(_) | Reason::Together { .. } => {
             let kept_off =
                 matches!(reason, Reason::Closed(Ineligible::UnderPressure(_) | Ineligible::Vetoed { .. }));
+            if let Reason::Closed(Ineligible::BuildTurn(build)) = reason {
+                let changes = of_build_turn(engine, job.queue, build);
+                candidates.extend(changes.into_iter().map(|change| (change, None)));
+            }
             if kept_off && !is_gang {
                 candidates.extend(next_to_end(engine, request.class).map(|room| (Change::Wait, Some(room))));
             }
@@ -95,6 +99,10 @@ pub(super) fn for_place(
     let changes = of_settings(engine, reason, (queue, request.class), 0);
     let mut candidates: Vec<Candidate> =
         changes.into_iter().map(|change| (change, rooms.first().cloned())).collect();
+    if let Reason::Closed(Ineligible::BuildTurn(build)) = reason {
+        let changes = of_build_turn(engine, queue, build);
+        candidates.extend(changes.into_iter().map(|change| (change, None)));
+    }
     candidates.extend(rooms.into_iter().map(|room| (Change::Wait, Some(room))));
     candidates.extend(of_workers(engine, request, true));
     tried(engine, Goal::Place(request.step), candidates)
@@ -260,6 +268,17 @@ fn of_turns(engine: &Engine, job: &Job, reason: &Reason) -> Vec<Change> {
     changes
 }
 
+/// What would bring the turn of a part of a queue before that of a build.
+fn of_build_turn(engine: &Engine, part: QueueId, build: &BuildTurn) -> Vec<Change> {
+    let own = engine.queues().get(engine.queues().whole(part));
+    if own.name() == build.queue {
+        let user = engine.queues().get(part).user().unwrap_or_default();
+        return larger(own.record.weight_of(user)).map(|weight| user_weight(own, user, weight)).collect();
+    }
+    let weights = larger(own.record.weight).map(|weight| Change::Weight(own.name().to_owned(), weight));
+    weights.chain([Change::Pause(build.queue.clone())]).collect()
+}
+
 fn user_weight(queue: &Queue, user: &str, weight: u32) -> Change {
     Change::UserWeight { queue: queue.name().to_owned(), user: user.to_owned(), weight }
 }
@@ -315,7 +334,8 @@ fn has_remedy(why: &Ineligible) -> bool {
         | Ineligible::TooFew { .. }
         | Ineligible::Quarantined { .. }
         | Ineligible::NetworkInUse
-        | Ineligible::Reserved(_) => false,
+        | Ineligible::Reserved(_)
+        | Ineligible::BuildTurn(_) => false,
         Ineligible::Vetoed { .. } => why.vetoed_use().is_some(),
     }
 }

@@ -3,6 +3,7 @@
 
 use super::explanation::{FirstForLimit, Reason};
 use super::gangs::{leader_of, too_little_room, unready_mates};
+use super::survey::named;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, QueueId, StepKey, TaskId};
@@ -116,8 +117,10 @@ pub(super) fn of_room(
     let look = known.look(engine, id, class);
     if look.has_room {
         // Without a veto, what vetoed it has changed since it was judged last: it is judged again soon.
-        let vetoed = engine.planner().vetoed.get(leader);
-        return vetoed.map_or(Reason::Turn, |vetoed| Reason::Closed(vetoed.why.clone()));
+        let vetoed = engine.planner().vetoed.get(leader).map(|vetoed| vetoed.why.clone());
+        let build = engine.planner().blocked.build_turns.get(&(queue, id));
+        let why = vetoed.or_else(|| Some(Ineligible::BuildTurn(build?.clone())));
+        return why.map_or(Reason::Turn, |why| Reason::Closed(named(engine, why)));
     }
     if let Some(closed) = look.closed.clone() {
         return Reason::Closed(closed);

@@ -4,7 +4,7 @@ use super::explanation::Explanation;
 use crate::bounds;
 use crate::engine::Engine;
 use crate::plan::Judged;
-use crate::plan::placement::{self, Ineligible, MatchContext, PlacementRequest, ScoredWorker};
+use crate::plan::placement::{self, BuildTurn, Ineligible, MatchContext, PlacementRequest, ScoredWorker};
 use crate::worker::Worker;
 use std::collections::BTreeMap;
 
@@ -19,8 +19,9 @@ pub(super) struct Obstacles {
     pub(super) unmet: Vec<Ineligible>,
 }
 
-/// What rules a worker out for a request; empty of one that may have it.
-fn unmet_on(
+/// How a task that asks for this is judged on a worker, or what rules that out.
+pub(super) fn judged(
+    engine: &Engine,
     context: &MatchContext,
     request: &PlacementRequest,
     worker: &Worker,
@@ -29,7 +30,20 @@ fn unmet_on(
     if !unmet.is_empty() {
         return Err(unmet);
     }
-    context.judge(request, worker).map_err(|held| vec![held])
+    context.judge(request, worker).map_err(|held| vec![named(engine, held)])
+}
+
+/// The same reason, with the names of the build whose turn it is.
+pub(super) fn named(engine: &Engine, why: Ineligible) -> Ineligible {
+    match why {
+        Ineligible::BuildTurn(build) => {
+            let spec = engine.job(build.task.job).map(|job| &job.spec);
+            let job = spec.map_or_else(String::new, |spec| spec.name.clone());
+            let queue = spec.map_or_else(String::new, |spec| spec.queue.clone());
+            Ineligible::BuildTurn(BuildTurn { job, queue, ..build })
+        }
+        why => why,
+    }
 }
 
 /// What is in the way on the workers where least would have to change.
@@ -38,7 +52,7 @@ pub(super) fn obstacles(engine: &Engine, request: &PlacementRequest) -> Vec<Obst
     let present = engine.workers().present();
     let mut all: Vec<((usize, f64), Obstacles)> = present
         .filter_map(|worker| {
-            let unmet = unmet_on(&context, request, worker).err()?;
+            let unmet = judged(engine, &context, request, worker).err()?;
             Some((effort(&unmet), Obstacles { worker: worker.record.name.clone(), unmet }))
         })
         .collect();
@@ -52,7 +66,7 @@ pub(super) fn look_over(engine: &Engine, request: &PlacementRequest, explanation
     let mut counts: BTreeMap<Ineligible, (usize, Vec<String>)> = BTreeMap::new();
     let mut open = Vec::new();
     for worker in engine.workers().present() {
-        let mut unmet = match unmet_on(&context, request, worker) {
+        let mut unmet = match judged(engine, &context, request, worker) {
             Ok(ranked) => {
                 open.push((ranked, worker));
                 continue;
@@ -92,6 +106,7 @@ fn effort(unmet: &[Ineligible]) -> (usize, f64) {
         }
         Ineligible::Draining(_)
         | Ineligible::Reserved(_)
+        | Ineligible::BuildTurn(_)
         | Ineligible::NetworkInUse
         | Ineligible::Limit { .. }
         | Ineligible::Vetoed { .. } => 0.5,

@@ -352,6 +352,7 @@ fn say_closed(closed: &Ineligible) -> String {
             format!("{every} holds {all} of the limit '{name}' that one worker may hold")
         }
         Ineligible::Reserved(_) => format!("{with_room} is reserved for work that has waited long"),
+        Ineligible::BuildTurn(build) => format!("it waits for its turn at cpus that builds use: {build}"),
         Ineligible::Vetoed { reason, .. } => format!("{with_room} is ruled out for now: {reason}"),
         closed => format!("{every} cannot run it now: {closed}"),
     }
@@ -386,6 +387,7 @@ impl Ineligible {
             Ineligible::Busy(_) => Word::Busy,
             Ineligible::Foreign(_) => Word::Foreign,
             Ineligible::Reserved(_) => Word::Reserved,
+            Ineligible::BuildTurn(_) => Word::Behind,
             Ineligible::Vetoed { .. } => Word::HeldByRule,
         }
     }
@@ -433,6 +435,9 @@ fn say_of_worker(reason: &Ineligible) -> String {
         Ineligible::Busy(_) => "it is full: its tasks hold what the waiting work needs".to_owned(),
         Ineligible::Foreign(_) => "processes outside of Windlass hold what the waiting work needs".to_owned(),
         Ineligible::Reserved(_) => "it is reserved for work that has waited long".to_owned(),
+        Ineligible::BuildTurn(build) => {
+            format!("the waiting work waits for its turn at cpus that builds use: {build}")
+        }
         Ineligible::Vetoed { reason, .. } => format!("a rule vetoes the waiting work here: {reason}"),
         other => other.to_string(),
     }

@@ -1,6 +1,7 @@
 //! Why a worker gets no work: the same predicates, asked of one worker and the steps whose turn comes first.
 
 use super::reasons::over_quota;
+use super::survey::judged;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
@@ -166,8 +167,9 @@ pub fn vetoed_workers(engine: &Engine) -> Vec<(WorkerId, Ineligible)> {
 /// The veto that keeps all of this from a worker; `None` where something can start there, or nothing but room is missing.
 fn veto_of(engine: &Engine, requests: &[PlacementRequest], worker: &Worker) -> Option<Ineligible> {
     let mut nearest = None;
+    let context = engine.planner().match_context();
     for request in requests {
-        match judged(engine, request, worker) {
+        match judged(engine, &context, request, worker) {
             Ok(_) => return None,
             Err(unmet) if unmet.iter().any(Ineligible::is_lasting) => {}
             Err(unmet) => nearest = nearest.or(unmet.into_iter().next()),
@@ -200,19 +202,6 @@ fn heads(engine: &Engine) -> impl Iterator<Item = (QueueId, (QueuedStep, ClassId
     heads.chain(engine.planner().vetoed.heads()).take(STEPS_LOOKED_MAX)
 }
 
-/// How a task that asks for this is judged on the worker, or what keeps it off.
-fn judged(
-    engine: &Engine,
-    request: &PlacementRequest,
-    worker: &Worker,
-) -> Result<ScoredWorker, Vec<Ineligible>> {
-    let unmet: Vec<Ineligible> = placement::ineligibilities(request.class, worker, true).collect();
-    if !unmet.is_empty() {
-        return Err(unmet);
-    }
-    engine.planner().match_context().judge(request, worker).map_err(|held| vec![held])
-}
-
 /// What the first step of a class is to a worker.
 fn pass(engine: &Engine, queue: QueueId, head: (QueuedStep, ClassId), worker: &Worker) -> Option<Passed> {
     let key = head.0.step();
@@ -228,9 +217,10 @@ fn pass(engine: &Engine, queue: QueueId, head: (QueuedStep, ClassId), worker: &W
 
 /// What a task that asks for this is to the worker.
 fn pass_task(engine: &Engine, request: &PlacementRequest, worker: &Worker) -> PassedVerdict {
-    match judged(engine, request, worker) {
+    let context = engine.planner().match_context();
+    match judged(engine, &context, request, worker) {
         Err(unmet) => PassedVerdict::Unmet(unmet),
-        Ok(here) => match placement::place_task(request, &engine.planner().match_context(), None) {
+        Ok(here) => match placement::place_task(request, &context, None) {
             PlacementOutcome::Best(ranked) if ranked[0].worker != worker.record.id => {
                 PassedVerdict::Preferred { best: ranked[0], here }
             }

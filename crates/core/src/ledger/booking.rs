@@ -4,7 +4,7 @@
 use super::charge::estimate;
 use super::commands::{send, send_start, start_order};
 use super::enlist::{refresh, refresh_capped};
-use super::holding::note_jobserver;
+use super::holding::note_kind;
 use super::learning::profile_booked;
 use super::licensing::take_licences;
 use super::wide::note_wide;
@@ -29,9 +29,6 @@ pub(crate) fn book(
     let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return 0 };
     let first_write = out.writes.len();
     book_one(books, booking, index, false, filter, out);
-    if !booking.is_ahead {
-        note_jobserver(books, id, key, TaskId { job: key.job, index });
-    }
     let riders = book_riders(books, booking, index, filter, out);
     if let Some(order) = start_order(books, TaskId { job: key.job, index }) {
         send(&mut books.plan, id, order, out);
@@ -195,5 +192,8 @@ fn book_one(
     books.plan.queues.charge(queue, books.ledger.cost_of(&attempt.charged), filter);
     books.ledger.count_advance(key.job, &attempt, true, &mut books.plan.queues);
     books.ledger.attempts.insert(task, attempt);
+    if !is_ahead && !rides {
+        note_kind(books, id, key, task);
+    }
     profile_booked(books, profile, books.plan.now());
 }

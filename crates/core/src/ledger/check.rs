@@ -6,7 +6,7 @@ use super::enlist::wanted_place;
 use super::shares::check_shares;
 use super::{Books, Lent};
 use crate::class::Class;
-use crate::ids::{StepKey, TaskId, WorkerId};
+use crate::ids::{QueueId, StepKey, TaskId, WorkerId};
 use crate::job::{Gang, Job};
 use crate::plan::{self, placement};
 use crate::resources::Resources;
@@ -148,8 +148,11 @@ fn check_cancels(job: &Job, attempts: &BTreeSet<u32>) -> Result<(), String> {
 #[derive(Default)]
 struct OnWorker {
     running: BTreeSet<TaskId>,
-    jobservers: BTreeSet<TaskId>,
+    /// With the part of a queue that each is of, and the most hundredths of a core that it can use.
+    jobservers: BTreeMap<TaskId, (QueueId, Option<u32>)>,
     of_jobservers_cpu: u32,
+    /// Steps whose tasks their submitters run.
+    external: BTreeSet<StepKey>,
     backlog: BTreeSet<TaskId>,
     held: Resources,
     headroom: u64,
@@ -162,9 +165,9 @@ struct OnWorker {
 fn check_workers(books: &Books) -> Result<(), String> {
     let mut placed: BTreeMap<WorkerId, OnWorker> = BTreeMap::new();
     for (task, attempt) in &books.ledger.attempts {
-        if !books.ledger.jobs.contains_key(&task.job) {
+        let Some(job) = books.ledger.jobs.get(&task.job) else {
             return Err(format!("{task}: an attempt without a job"));
-        }
+        };
         let on = placed.entry(attempt.worker).or_default();
         on.lending += u32::from(attempt.lent != Lent::No);
         if attempt.queued {
@@ -175,9 +178,13 @@ fn check_workers(books: &Books) -> Result<(), String> {
         on.riding += u32::from(attempt.rides);
         on.held.add(&attempt.held());
         on.headroom += attempt.headroom_bytes;
-        let spec = books.ledger.spec_of(books.ledger.key_of(*task));
-        if spec.is_some_and(|spec| spec.hints.jobserver.is_some()) {
-            on.jobservers.insert(*task);
+        let key = books.ledger.key_of(*task);
+        if attempt.request.cpu > 0 && books.ledger.spec_of(key).is_some_and(|spec| spec.is_external) {
+            on.external.insert(key);
+        }
+        let hints = books.ledger.spec_of(key).map(|spec| &spec.hints);
+        if let Some(hints) = hints.filter(|hints| hints.jobserver.is_some()) {
+            on.jobservers.insert(*task, (job.queue, hints.cpus_max));
             on.of_jobservers_cpu += attempt.held().cpu;
         }
         if attempt.lent == Lent::Reclaiming {
@@ -218,10 +225,14 @@ fn check_booked(worker: &Worker, on: &OnWorker) -> Result<(), String> {
     {
         return Err("holds other tasks than are booked on it".to_owned());
     }
-    if on.jobservers != *worker.booked.jobservers()
+    let builds = worker.booked.jobservers().iter();
+    if !builds.map(|(task, build)| (*task, (build.queue, build.cpus_max))).eq(on.jobservers.clone())
         || on.of_jobservers_cpu != worker.booked.of_jobservers_cpu()
     {
         return Err(format!("counts {:?} as tasks with a jobserver", worker.booked.jobservers()));
+    }
+    if on.external != *worker.booked.external() {
+        return Err(format!("counts {:?} as steps that clients run", worker.booked.external()));
     }
     if on.headroom != worker.booked.headroom_bytes() {
         return Err(format!("expects {} bytes, its tasks {}", worker.booked.headroom_bytes(), on.headroom));

@@ -27,6 +27,7 @@ pub(crate) fn class_of(step: &StepSpec, queue: &str, workers: &Workers) -> Class
         limits: step.limits.clone(),
         guess: 0,
         is_external: step.is_external,
+        has_jobserver: step.hints.jobserver.is_some(),
         nodes: step.nodes,
         mates: Vec::new(),
     }

@@ -6,7 +6,9 @@ use super::licensing::take_licences;
 use super::{Attempt, Books, Lent};
 use crate::ids::{StepKey, TaskId, WorkerId};
 use crate::outbox::{Fact, Outbox};
+use crate::queues::note_wanting;
 use crate::time::Time;
+use crate::worker::Build;
 
 /// Sets whether an attempt's cpus are lent; returns the state before. Its worker counts the attempts that lend, and its
 /// queue the cpus that are not lent.
@@ -87,6 +89,7 @@ fn send_back(books: &mut Books, id: WorkerId, task: TaskId) {
     let (held, headroom_bytes, cpu) = (attempt.held(), attempt.headroom_bytes, attempt.request.cpu);
     attempt.queued = true;
     let rides = u32::from(attempt.rides);
+    forget_wish(books, id, task);
     books.plan.workers.update(id, |w| {
         w.booked.let_go(task, key, &held, headroom_bytes, cpu);
         w.booked.count_riding(0, rides);
@@ -101,6 +104,7 @@ pub(super) fn drop_attempt(books: &mut Books, task: TaskId) -> Option<Attempt> {
     books.ledger.count_advance(task.job, &attempt, false, &mut books.plan.queues);
     let held = attempt.held();
     let (key, ms) = (books.ledger.key_of(task), books.ledger.predicted_ms(task));
+    forget_wish(books, attempt.worker, task);
     books.plan.workers.update(attempt.worker, |w| {
         w.booked.count_lending(0, u32::from(attempt.lent != Lent::No));
         if attempt.queued {
@@ -145,13 +149,31 @@ fn start_queued(books: &mut Books, id: WorkerId, place: usize) {
         w.booked.hold(task, key, &held, headroom_bytes, cpu);
         w.booked.count_riding(rides, 0);
     });
-    note_jobserver(books, id, key, task);
+    note_kind(books, id, key, task);
 }
 
-/// A task of a step holds something of its worker from now on. If it has a jobserver, its worker counts it with those.
-pub(super) fn note_jobserver(books: &mut Books, id: WorkerId, key: StepKey, task: TaskId) {
-    let has_jobserver = books.ledger.spec_of(key).is_some_and(|spec| spec.hints.jobserver.is_some());
-    let Some(attempt) = books.ledger.attempts.get(&task).filter(|_| has_jobserver) else { return };
-    let cpu = attempt.held().cpu;
-    books.plan.workers.update(id, |worker| worker.booked.note_jobserver(task, cpu));
+/// A task of a step holds something of its worker from now on. The worker counts apart what has a jobserver, and what
+/// outside clients run.
+pub(super) fn note_kind(books: &mut Books, id: WorkerId, key: StepKey, task: TaskId) {
+    let Some(spec) = books.ledger.spec_of(key) else { return };
+    if spec.is_external {
+        books.plan.workers.update(id, |worker| worker.booked.note_external(key));
+    }
+    let hints = &spec.hints;
+    if hints.jobserver.is_none() {
+        return;
+    }
+    let Some(queue) = books.ledger.jobs.get(&task.job).map(|job| job.queue) else { return };
+    let Some(attempt) = books.ledger.attempts.get(&task) else { return };
+    let (cpu, build) = (attempt.held().cpu, Build { queue, cpus_max: hints.cpus_max, weight: 0, runs: None });
+    books.plan.workers.update(id, |worker| worker.booked.note_jobserver(task, cpu, build));
+}
+
+/// A task holds nothing of its worker any more. If it is a build, it wants no more cpus.
+fn forget_wish(books: &mut Books, id: WorkerId, task: TaskId) {
+    let worker = books.plan.workers.get(id);
+    let build = worker.and_then(|worker| worker.booked.jobservers().get(&task));
+    if let Some(build) = build.copied().filter(Build::wants_more) {
+        note_wanting(&mut books.plan.queues, build.queue, false);
+    }
 }

@@ -40,6 +40,7 @@ mod spec;
 pub use attempt::Attempt;
 pub(crate) use attempt::{Charged, Lent, WideTask};
 pub use hello::{BadHello, CheckedHello, Held, HeldPhase, Hello, Inventory, Report, SERVABLE};
+pub use shares::Processes;
 pub use submit::{StartableMachine, Submit};
 
 use crate::ids::{JobId, RequestId, StepKey, TaskId, WorkerId};

@@ -43,7 +43,10 @@ pub(crate) fn widen_booked(books: &mut Books, out: &mut Outbox) {
     }
     for (id, mut tasks) in of_worker {
         let worker = books.plan.workers.get(id).filter(|worker| worker.booked.backlog().is_empty());
-        let Some(mut room) = worker.map(|worker| worker.room().cpu) else { continue };
+        let Some(worker) = worker else { continue };
+        // What builds use is not idle, and a task would keep it to its end.
+        let used_cpu = worker.booked.used_unbooked_cpu(worker.record.capacity.cpu);
+        let mut room = worker.room().cpu.saturating_sub(used_cpu);
         if books.plan.reserved().contains_key(&id) {
             continue;
         }

@@ -2,14 +2,14 @@
 
 use super::booking::Booking;
 use super::decision::{BlockedWork, Decision};
-use super::placement::{self, Ineligible};
+use super::placement::{self, BuildTurn, Ineligible};
 use super::planner::Planner;
 use super::request::request_with;
 use super::rivals::KnownRivals;
 use super::work::Work;
 use crate::ids::{ClassId, QueueId, WorkerId};
 use crate::job::QueuedStep;
-use crate::queues::RoundFilter;
+use crate::queues::{RoundFilter, again_ms, behind_build, limit_credit};
 use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +46,34 @@ impl Round {
         full.insert(class, classes.get(class));
     }
 
+    /// A task of the class would take cpus from a build whose turn comes first. This round asks the class of this part of
+    /// the queue no more, and another round is due when its turn may have come.
+    pub(super) fn yields<W: Work>(
+        &mut self,
+        work: &mut W,
+        (queue, class): (QueueId, ClassId),
+        build: BuildTurn,
+    ) {
+        self.filter.blocked_in_part.insert((queue, class));
+        let plan = work.plan_mut();
+        // There is room. Its turn comes with time, and then no worker gains any.
+        plan.full.remove(class);
+        let asked = plan.yielding_cpu.entry(queue).or_default();
+        *asked = plan.classes.get(class).request.cpu.max(*asked);
+        let cpu = *asked;
+        let known = plan.workers.get(build.worker).and_then(|worker| {
+            Some((worker.booked.jobservers().get(&build.task)?.queue, worker.record.capacity.cpu))
+        });
+        if let Some((holder, worker_cpu)) = known
+            && let Some(gap) = behind_build(&plan.queues, queue, holder, cpu)
+        {
+            let again = plan.now.after(again_ms(&plan.queues, queue, holder, gap) * NS_PER_MS);
+            plan.yields_until = Some(plan.yields_until.map_or(again, |until| until.min(again)));
+            limit_credit(&mut plan.queues, (queue, holder), gap, worker_cpu);
+        }
+        self.blocked.build_turns.insert((queue, class), build);
+    }
+
     /// A rule vetoes the step on the workers with room; how many of these were judged.
     pub(super) fn set_aside<W: Work>(
         &mut self,
@@ -59,7 +87,7 @@ impl Round {
         let misses = self.misses.entry((queue, class)).or_default();
         *misses += 1;
         if *misses >= work.plan().step_misses_max {
-            self.filter.blocked_in_queue.insert((queue, class));
+            self.filter.blocked_in_part.insert((queue, class));
             self.unjudged = true;
         }
     }

@@ -1,6 +1,6 @@
 //! Decisions as they were made, and what a round could not place.
 
-use super::placement::{MatchContext, PlacementRequest};
+use super::placement::{BuildTurn, MatchContext, PlacementRequest};
 use super::settings::Policy;
 use crate::cache_keys::Missing;
 use crate::ids::{ClassId, QueueId, TaskId, WorkerId};
@@ -120,4 +120,6 @@ pub struct BlockedWork {
     pub out_of_licences: BTreeSet<ClassId>,
     /// Classes of queues whose quota is used up, with the quota in hundredths of a core.
     pub over_quota: BTreeMap<(QueueId, ClassId), u32>,
+    /// Classes of parts of queues whose turn at cpus that builds use has not come, with one of these builds.
+    pub build_turns: BTreeMap<(QueueId, ClassId), BuildTurn>,
 }

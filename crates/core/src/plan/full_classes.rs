@@ -53,7 +53,7 @@ impl FullClasses {
         classes: &'a Classes,
         workers: impl Iterator<Item = &'a Worker>,
     ) -> impl Iterator<Item = ClassId> {
-        workers.filter(|worker| worker.takes_work()).flat_map(move |worker| {
+        workers.filter(|worker| worker.takes_builds()).flat_map(move |worker| {
             let (cpu, memory) = (worker.free().cpu, worker.bookable_memory());
             let small = self.by_request.range(..=(cpu, u64::MAX, ClassId(u32::MAX)));
             let small = small.filter(move |(_, asks, _)| *asks <= memory).map(|(.., id)| *id);

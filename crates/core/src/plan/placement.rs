@@ -10,15 +10,16 @@
 use crate::bounds;
 use crate::cache_keys::{self, Missing, MissingMemo, Reads};
 use crate::class::Class;
-use crate::ids::{ClassId, StepKey, WorkerId};
-use crate::resources::{Bytes, Resources, Short};
+use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
+use crate::queues::{Queues, behind_build};
+use crate::resources::{Bytes, Cpus, Resources, Short};
 use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
-use crate::score::rule::{CORES_IN_USE, MEMORY_IN_USE, MEMORY_SHORT};
+use crate::score::rule::{CORES_IN_USE, CORES_IN_USE_BESIDE_CLIENTS, MEMORY_IN_USE, MEMORY_SHORT};
 use crate::score::weights;
 use crate::tags::{GPUS_LATE, Need, asks_executor};
 use crate::time::{NS_PER_MS, Time};
-use crate::worker::{Fault, Worker, WorkerState};
+use crate::worker::{Build, Fault, Worker, WorkerState};
 use crate::workers::{ListedWorker, WorkerSummary, Workers};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,8 +78,33 @@ pub enum Ineligible {
     Foreign(Short),
     /// Reserved for tasks of another class, whose start this one could delay.
     Reserved(ClassId),
+    /// It would take cpus that a build uses, and whose turn comes first.
+    BuildTurn(BuildTurn),
     /// A rule of the scoring policy vetoes the pair.
     Vetoed { rule: &'static str, reason: &'static str },
+}
+
+/// A build that uses cpus of a worker in its turn.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct BuildTurn {
+    /// The worker on which it runs.
+    pub worker: WorkerId,
+    /// The task with the jobserver.
+    pub task: TaskId,
+    /// Hundredths of a core that it has there.
+    pub cpu: u32,
+    /// The name of its job, for people; a round leaves it empty.
+    pub job: String,
+    /// The name of its queue, likewise.
+    pub queue: String,
+}
+
+impl fmt::Display for BuildTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BuildTurn { task, cpu, job, queue, .. } = self;
+        let cpus = if *cpu == 100 { "cpu" } else { "cpus" };
+        write!(f, "job {} ({job}, queue {queue}) uses {} {cpus} in its turn", task.job, Cpus((*cpu).into()))
+    }
 }
 
 impl Ineligible {
@@ -99,7 +125,9 @@ impl Ineligible {
     /// What is in use, where a rule vetoes the worker for that: the veto lasts until the use ends.
     pub fn vetoed_use(&self) -> Option<VetoedUse> {
         match self {
-            Ineligible::Vetoed { reason: CORES_IN_USE, .. } => Some(VetoedUse::Cores),
+            Ineligible::Vetoed { reason: CORES_IN_USE | CORES_IN_USE_BESIDE_CLIENTS, .. } => {
+                Some(VetoedUse::Cores)
+            }
             Ineligible::Vetoed { reason: MEMORY_IN_USE | MEMORY_SHORT, .. } => Some(VetoedUse::Memory),
             _ => None,
         }
@@ -155,6 +183,7 @@ impl fmt::Display for Ineligible {
             Ineligible::Busy(short) => write!(f, "busy, {short}"),
             Ineligible::Foreign(short) => write!(f, "something else holds what it needs, {short}"),
             Ineligible::Reserved(_) => write!(f, "reserved for work that has waited long"),
+            Ineligible::BuildTurn(build) => write!(f, "{build}"),
             Ineligible::Vetoed { reason, .. } => write!(f, "ruled out for now: {reason}"),
         }
     }
@@ -192,10 +221,9 @@ pub fn ineligibilities<'a>(
     });
     let full = worker.licences.full().filter(|(name, _)| class.limits.contains(*name));
     let full = full.map(|(name, max)| Ineligible::Limit { name: name.to_owned(), max });
-    target
-        .chain(needs)
-        .chain(small)
-        .chain(worker_blockers(worker).chain(full).chain(busy).filter(move |_| now))
+    let is_counted = move |why: &Ineligible| !class.has_jobserver || *why != Ineligible::UnderPressure("cpu");
+    let blockers = worker_blockers(worker).filter(is_counted);
+    target.chain(needs).chain(small).chain(blockers.chain(full).chain(busy).filter(move |_| now))
 }
 
 /// Why a worker gets no work at all.
@@ -252,8 +280,9 @@ pub fn eligible_when_idle(class: &Class, worker: &Worker) -> bool {
 /// True if the worker can take a task of the class now: nothing rules it out, as [`ineligibilities`] says it. What
 /// fails most often is asked first.
 pub fn fits_now(class: &Class, worker: &Worker) -> bool {
+    let takes = if class.has_jobserver { worker.takes_builds() } else { worker.takes_work() };
     worker.has_room(&class.request)
-        && worker.takes_work()
+        && takes
         && worker.licences.first_full(&class.limits).is_none()
         && eligible_when_idle(class, worker)
 }
@@ -305,6 +334,20 @@ pub struct PlacementRequest<'a> {
     pub locality: bool,
     /// Workers that it waits for a little before it goes elsewhere, by name; empty is none.
     pub prefers: &'a BTreeSet<String>,
+    /// Its turn at cpus that builds use; `None` takes no notice of builds.
+    pub turn: Option<CpuTurn<'a>>,
+}
+
+/// The turn of a step at cpus that builds use.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuTurn<'a> {
+    /// All queues, with what each has had.
+    pub queues: &'a Queues,
+    /// The part of a queue in which the step stands.
+    pub part: QueueId,
+    /// Hundredths of a core: what a task takes, or what an earlier step of the part that waits for its turn would, if that
+    /// is more. Otherwise narrow tasks would take each turn that a wide one before them waits for.
+    pub cpu: u32,
 }
 
 impl PlacementRequest<'_> {
@@ -396,6 +439,9 @@ impl MatchContext<'_> {
         summary: &'a WorkerSummary,
         before: &mut Option<(Pair<'a>, Verdict)>,
     ) -> Result<ScoredWorker, Ineligible> {
+        if let Some(build) = build_before(request, worker) {
+            return Err(Ineligible::BuildTurn(build));
+        }
         let reserved = self.reserved.get(&worker.record.id);
         if let Some(reserved) = reserved.filter(|r| r.class != request.class_id && r.band >= request.band)
             && !request.class.request.fits(&reserved.spare)
@@ -510,6 +556,34 @@ impl MatchContext<'_> {
             load,
         }
     }
+}
+
+/// A build of the worker that would have less with a task of the step there, and whose turn comes first.
+fn build_before(request: &PlacementRequest, worker: &Worker) -> Option<BuildTurn> {
+    let (builds, worker_cpu) = (worker.booked.jobservers(), worker.record.capacity.cpu);
+    if builds.is_empty() || request.job.has_jobserver || worker.booked.only_lends() {
+        return None;
+    }
+    let turn = request.turn.filter(|turn| turn.cpu > 0)?;
+    let others_cpu = worker.booked.sum().cpu.saturating_sub(worker.booked.of_jobservers_cpu());
+    let shared_cpu = u64::from(worker_cpu.saturating_sub(others_cpu));
+    let left_cpu = shared_cpu.saturating_sub(turn.cpu.into());
+    let use_of = |build: &Build| u64::from(build.use_cpu(worker_cpu).unwrap_or(0));
+    if builds.values().map(use_of).sum::<u64>() <= left_cpu {
+        return None;
+    }
+    let weights: u64 = builds.values().map(|build| u64::from(build.weight)).sum();
+    let (task, build) = builds.iter().find(|&(_, build)| {
+        // One process always runs. What has enough by its weight loses nothing.
+        let (uses, weight) = (use_of(build), u64::from(build.weight));
+        uses > 100
+            && uses * weights > left_cpu * weight
+            && behind_build(turn.queues, turn.part, build.queue, turn.cpu).is_some()
+    })?;
+    let part_cpu = shared_cpu * u64::from(build.weight) / weights.max(1);
+    let cpu = u32::try_from(part_cpu.min(use_of(build)).max(100)).unwrap_or(u32::MAX);
+    let (job, queue) = (String::new(), String::new());
+    Some(BuildTurn { worker: worker.record.id, task: *task, cpu, job, queue })
 }
 
 /// The worker for a task of the step, among these where some are named.

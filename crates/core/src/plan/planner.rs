@@ -56,6 +56,10 @@ pub struct Planner {
     refreshed: Time,
     /// What the last full round could not place for other reasons than room.
     pub blocked: BlockedWork,
+    /// By part of a queue, the most hundredths of a core that a step of it would take from builds whose turn comes first,
+    /// as the last round found; and when the first of these turns is over.
+    pub(super) yielding_cpu: BTreeMap<QueueId, u32>,
+    pub(super) yields_until: Option<Time>,
     pub(super) decisions: VecDeque<Decision>,
     pub(super) seen_room: SeenRoom,
     /// Counts alone: nothing is decided by them, and a search only reads the plan.
@@ -104,6 +108,8 @@ impl Planner {
             means_ns: settings.means_ns,
             refreshed: Time::default(),
             blocked: BlockedWork::default(),
+            yielding_cpu: BTreeMap::new(),
+            yields_until: None,
             decisions: VecDeque::new(),
             seen_room: SeenRoom::default(),
             searches: Cell::default(),
@@ -288,11 +294,12 @@ impl Planner {
     pub fn tick(&mut self) {
         self.needs_round |= self.vetoed.take_back_due(&mut self.queues, self.now);
         self.needs_round |= self.reservations.next_full().is_some_and(|at| at <= self.now);
+        self.needs_round |= self.yields_until.is_some_and(|at| at <= self.now);
     }
 
     /// When the planner wants a tick and a round although nothing happens.
     pub fn next_wakeup(&self) -> Option<Time> {
-        [self.reservations.next_full(), self.vetoed.next()].into_iter().flatten().min()
+        [self.reservations.next_full(), self.vetoed.next(), self.yields_until].into_iter().flatten().min()
     }
 
     /// What the matcher chooses among, and by which settings.

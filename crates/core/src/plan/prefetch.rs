@@ -33,7 +33,7 @@ pub(super) fn prefetch<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -
             continue;
         }
         if work.plan().queues.over_quota(queue, asks.cpu_at_a_time(), false).is_some() {
-            filter.blocked_in_queue.insert((queue, class));
+            filter.blocked_in_part.insert((queue, class));
             continue;
         }
         if !work.is_short(queued_step.step()) {

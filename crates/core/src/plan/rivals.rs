@@ -3,7 +3,7 @@
 //! another step's.
 
 use super::placement::{self, PlacementRequest, ScoredWorker};
-use super::request::request_with;
+use super::request::{cpu_turn, request_with};
 use super::work::{StepFacts, Work};
 use crate::cache_keys::Reads;
 use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
@@ -65,10 +65,11 @@ impl RivalStep {
             return Some(PlacementRequest { others_wait, locality, ..request });
         }
         let plan = work.plan();
+        let class = plan.classes.get(self.class);
         Some(PlacementRequest {
             step: self.step(),
             class_id: self.class,
-            class: plan.classes.get(self.class),
+            class,
             band: plan.queues.get(queue).band(),
             job: self.job,
             reads: &NO_READS,
@@ -78,6 +79,7 @@ impl RivalStep {
             others_wait,
             locality,
             prefers: &NO_PREFERENCES,
+            turn: Some(cpu_turn(plan, queue, class)),
         })
     }
 }

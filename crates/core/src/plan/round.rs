@@ -4,7 +4,7 @@
 use super::attempt::{Round, is_capped, record_booking};
 use super::booking::Booking;
 use super::checked::BeforeBooking;
-use super::placement::{self, MatchContext, PlacementOutcome, ScoredWorker};
+use super::placement::{self, Ineligible, MatchContext, PlacementOutcome, ScoredWorker};
 use super::planner::Planner;
 use super::request::placement_request;
 use super::rivals::prefer_rival;
@@ -83,6 +83,8 @@ impl Planner {
             self.full.clear();
         }
         let gained = gained.unwrap_or_default();
+        self.yielding_cpu.clear();
+        self.yields_until = None;
         Round { watched: self.reservations.unsuspecting(), gained, ..Round::default() }
     }
 
@@ -143,6 +145,10 @@ fn find_placement<W: Work>(
         }
         PlacementOutcome::NoRoom => {
             round.has_no_room(work, class);
+            None
+        }
+        PlacementOutcome::Vetoed(Ineligible::BuildTurn(build), _) => {
+            round.yields(work, (queue, class), build);
             None
         }
         PlacementOutcome::Vetoed(why, looks) => {

@@ -64,8 +64,11 @@ pub(super) fn begin_users(queues: &mut Queues, whole: QueueId) {
         return;
     }
     let active = Some((whole, queue.active)).filter(|(_, active)| *active > 0);
+    // All that the queue runs is its first user's.
     let mut first = QueueTags::default();
     first.share.advance = queue.tags.share.advance;
+    first.places = queue.tags.places;
+    (first.wanting, first.content_since) = (queue.tags.wanting, queue.tags.content_since);
     queue.users = Some(Box::new(Users {
         order,
         by_name: BTreeMap::new(),
@@ -153,14 +156,25 @@ pub(super) fn user_waits(queues: &mut Queues, id: QueueId) {
     });
 }
 
-/// The level at which a user with new work enters: that of the least served user who waits, or else the highest of
-/// those whose tasks run.
+/// The level at which a user with new work enters: that of the least served user who waits, or else the lowest of those
+/// whose builds want more, or else the highest of those whose tasks run.
 pub(super) fn level_of_users(queues: &Queues, id: QueueId) -> Option<Virtual> {
     let users = queues.get(queues.whole(id)).users.as_ref()?;
-    let served = |id: &QueueId| queues.user_share(*id).map(|share| share.served(queues.now));
-    match users.order.least(USERS_BAND) {
-        Some(least) => served(&least),
-        None => users.active.keys().filter_map(served).max(),
+    let served = |id: &QueueId| user_tags(queues, *id).map(|tags| tags.share.served(queues.now));
+    if let Some(least) = users.order.least(USERS_BAND) {
+        return served(&least);
+    }
+    let wants = |id: &&QueueId| user_tags(queues, **id).is_some_and(|tags| tags.wanting > 0);
+    let wanting = users.active.keys().filter(wants).filter_map(served).min();
+    wanting.or_else(|| users.active.keys().filter_map(served).max())
+}
+
+/// What a user has of the turns inside their queue; `None` in a queue of one user.
+pub(super) fn user_tags(queues: &Queues, id: QueueId) -> Option<&QueueTags> {
+    let queue = queues.get(id);
+    match queue.whole {
+        Some(_) => Some(&queue.tags),
+        None => queue.users.as_ref().map(|users| &users.first),
     }
 }
 

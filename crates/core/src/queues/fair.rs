@@ -36,6 +36,16 @@ impl Advance {
         self.unstarted + (self.through - self.rate * i128::from(now.as_ms())).max(0)
     }
 
+    /// Hundredths of a core that its tasks hold, those too that have not started.
+    pub(super) fn held_cpu(&self) -> i128 {
+        self.rate + self.unstarted_rate
+    }
+
+    /// Hundredths of core-milliseconds that running tasks had beyond what they were charged; below 0 while they have less.
+    pub(super) fn uncharged(&self, now: Time) -> i128 {
+        self.rate * i128::from(now.as_ms()) - self.through
+    }
+
     /// Hundredths of core-milliseconds that are still to run, and how many of them do in a millisecond. No write tells of
     /// starts, so what has not started is taken to start now.
     pub(super) fn unrun(&self, now: Time) -> (u64, u64) {
@@ -96,8 +106,23 @@ impl QueueShare {
 
     /// The start tag by what its tasks have run, without what they were charged in advance.
     pub fn served(&self, now: Time) -> Virtual {
-        let had = self.had - self.advance.left(now);
-        self.base + (had << FRACTION_BITS).div_euclid(i128::from(self.weight))
+        self.served_with(now, 0)
+    }
+
+    /// The same with `more` hundredths of core-milliseconds.
+    pub(super) fn served_with(&self, now: Time, more: i128) -> Virtual {
+        let had = self.had - self.advance.left(now) + more;
+        self.base + self.over_weight(had)
+    }
+
+    /// An amount of charge in virtual time, by its weight.
+    pub(super) fn over_weight(&self, charge: i128) -> Virtual {
+        (charge << FRACTION_BITS).div_euclid(i128::from(self.weight))
+    }
+
+    /// It loses credit: it is later by this much virtual time.
+    pub(super) fn raise(&mut self, by: Virtual) {
+        self.base += by;
     }
 
     /// The virtual time by which its next task should have been had.

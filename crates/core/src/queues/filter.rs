@@ -10,8 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct RoundFilter {
     /// Classes that are passed over.
     pub blocked_classes: BTreeSet<ClassId>,
-    /// Classes of one queue that are passed over for the queue's own reasons.
+    /// Classes of one queue, of all its users, that are passed over for the queue's own reasons.
     pub blocked_in_queue: BTreeSet<(QueueId, ClassId)>,
+    /// Classes that are passed over in one part of a queue. One part has the number of the whole.
+    pub blocked_in_part: BTreeSet<(QueueId, ClassId)>,
     /// Steps that are passed over for reasons of their own.
     pub blocked_steps: BTreeSet<StepKey>,
     /// The last head of each queue that was passed over: nothing before it is open in this round.
@@ -39,7 +41,10 @@ impl Exhausted {
 }
 
 impl RoundFilter {
-    pub(super) fn class(&self, queue: QueueId, class: ClassId) -> bool {
-        self.blocked_classes.contains(&class) || self.blocked_in_queue.contains(&(queue, class))
+    /// True if the class is passed over in this part of the queue `whole`.
+    pub(super) fn is_blocked(&self, part: QueueId, whole: QueueId, class: ClassId) -> bool {
+        self.blocked_classes.contains(&class)
+            || self.blocked_in_part.contains(&(part, class))
+            || self.blocked_in_queue.contains(&(whole, class))
     }
 }

@@ -10,6 +10,7 @@
 //! - The cost of finding the next step follows queues and classes, never tasks.
 
 mod bands;
+mod build_turns;
 mod by_user;
 mod cost;
 mod fair;
@@ -24,6 +25,9 @@ mod users;
 mod weights;
 
 pub use bands::band_of;
+pub(crate) use build_turns::{
+    again_ms, behind_build, change_place, check_counts, limit_credit, note_wanting,
+};
 pub use cost::Charge;
 pub(crate) use cost::{ADVANCE, UNKNOWN_MS, cost, dominant_share, first_cost};
 pub use fair::{Advance, QueueShare};
@@ -433,9 +437,14 @@ fn note_class(queues: &mut Queues, id: QueueId, class: ClassId, waits: bool) {
 fn wake(queues: &mut Queues, id: QueueId) {
     let band = queues.get(id).band();
     let served = |id: &QueueId| queues.get(*id).share().served(queues.now);
+    let active = || queues.active.iter().filter(|id| queues.get(**id).band() == band);
     let level = match queues.turns.least(band) {
         Some(least) => Some(served(&least)),
-        None => queues.active.iter().filter(|id| queues.get(**id).band() == band).map(served).max(),
+        None => {
+            // A queue whose build wants more waits, too.
+            let wanting = active().filter(|id| queues.get(**id).tags.wanting > 0).map(served).min();
+            wanting.or_else(|| active().map(served).max())
+        }
     };
     if let Some(level) = level {
         queues.turns.catch_up(band, level);

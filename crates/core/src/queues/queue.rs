@@ -117,7 +117,7 @@ impl Queue {
 
     /// A round passes over a class in this queue, or in the whole of which this is a part.
     fn is_passed_over(&self, id: QueueId, class: ClassId, filter: &RoundFilter) -> bool {
-        filter.class(id, class) || self.whole.is_some_and(|whole| filter.class(whole, class))
+        filter.is_blocked(id, self.whole.unwrap_or(id), class)
     }
 
     /// The first step in the queue's order that is not skipped and whose class is open.

@@ -2,7 +2,7 @@
 //! start tag. So eligibility orders queues and never leaves a slot idle.
 
 use super::cost::Charge;
-use super::fair::{QueueShare, Virtual, VirtualClock};
+use super::fair::{Advance, QueueShare, Virtual, VirtualClock};
 use super::saved::{QueueTurn, TurnClock};
 use crate::ids::QueueId;
 use crate::time::Time;
@@ -43,6 +43,13 @@ pub struct TurnOrder {
 pub struct QueueTags {
     /// What it has had.
     pub share: QueueShare,
+    /// Of its places of outside clients, what they were charged through. Unlike tasks they are charged for more at their
+    /// end alone.
+    pub places: Advance,
+    /// Its builds that want more cpus.
+    pub(super) wanting: u32,
+    /// When the last of these ceased to want more.
+    pub(super) content_since: Time,
     /// Which activation it is in: of equals the older goes first.
     since: u64,
     /// It stands in line.
@@ -87,6 +94,18 @@ struct OrderKey {
     id: QueueId,
 }
 
+impl QueueTags {
+    /// True if it has work that waits.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// True if its next task may go out of turn: it became active without debt and was not served since.
+    pub(super) fn is_express(&self) -> bool {
+        self.express_eligible
+    }
+}
+
 impl TurnOrder {
     /// An order without queues.
     pub fn new(settings: TurnSettings) -> Self {
@@ -96,6 +115,11 @@ impl TurnOrder {
     /// Another order with the same settings, without queues.
     pub fn alike(&self) -> TurnOrder {
         TurnOrder { express: self.express, charge: self.charge, ..TurnOrder::default() }
+    }
+
+    /// True if bookings cost one each, whatever time they take.
+    pub fn counts_tasks(&self) -> bool {
+        self.charge == Charge::Task
     }
 
     /// The queue of a band that stands in line and had least.
@@ -201,6 +225,14 @@ impl TurnOrder {
         if by_task {
             queues.clock.run(by.into());
         }
+        queues.sort();
+    }
+
+    /// A queue loses credit: its start tag is later by this much.
+    pub fn raise(&mut self, id: QueueId, band: u8, tags: &mut QueueTags, by: Virtual) {
+        self.note(id, tags);
+        let queues = self.band(band);
+        queues.change(id, tags, |tags| tags.share.raise(by));
         queues.sort();
     }
 

@@ -7,7 +7,7 @@ use crate::ids::{TaskId, WorkerId};
 use crate::licences::LicencePool;
 use crate::plan::{Work, ends_at};
 use crate::resources::Resources;
-use crate::time::NS_PER_MS;
+use crate::time::{NS_PER_MS, NS_PER_S};
 use crate::worker::Worker;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,10 @@ const RUNNING_LOOKED_MAX: usize = 10_000;
 /// worker, as if they could be divided.
 const SHAPES_MAX: usize = 32;
 
-/// Hundredths of a core that a running task with a jobserver counts for at least.
-const JOBSERVER_CPU_MIN: u32 = 100;
+/// Hundredths of a core that a task with a jobserver counts for at least.
+pub(super) const JOBSERVER_CPU_MIN: u32 = 100;
+/// How long a build must have wanted all that it is given to count for as much.
+const WANTS_NS: u64 = 60 * NS_PER_S;
 
 /// What the workers of one class run.
 #[derive(Default)]
@@ -114,7 +116,8 @@ impl RunningWork {
 }
 
 /// What a task holds, and what part of the target it goes on for: 1 if it takes longer, or for an unknown time. A task
-/// with a jobserver counts with one cpu at least: it books less than its one process uses.
+/// with a jobserver counts with one cpu at least: it books less than its one process uses. If it has long used all that it
+/// is given, it counts with that: what waits for cpus beside it gets them in turns, and on another worker at once.
 fn task_left(engine: &Engine, task: TaskId, target_ms: f64) -> Option<(Resources, f64)> {
     let (attempt, running) = (engine.attempt(task)?, engine.running(task)?);
     // What rides with another task holds nothing by itself.
@@ -124,9 +127,13 @@ fn task_left(engine: &Engine, task: TaskId, target_ms: f64) -> Option<(Resources
     let left = ends_at(engine, task).map(|end| end.since(engine.planner().now()) / NS_PER_MS);
     let part = left.map_or(1.0, |ms| (ms as f64 / target_ms).min(1.0));
     let mut held = attempt.held();
-    let worker = engine.workers().get(attempt.worker);
-    if let Some(worker) = worker.filter(|worker| worker.booked.jobservers().contains(&task) && held.cpu > 0) {
-        held.cpu = held.cpu.max(worker.record.capacity.cpu.min(JOBSERVER_CPU_MIN));
+    let worker = engine.workers().get(attempt.worker).filter(|_| held.cpu > 0);
+    let build = worker.and_then(|worker| Some((worker, worker.booked.jobservers().get(&task)?)));
+    if let Some((worker, build)) = build {
+        let wants_since = build.runs.and_then(|runs| runs.wants_since);
+        let is_long = wants_since.is_some_and(|since| engine.planner().now().since(since) >= WANTS_NS);
+        let uses = if is_long { attempt.charged.share } else { 0 };
+        held.cpu = held.cpu.max(uses).max(worker.record.capacity.cpu.min(JOBSERVER_CPU_MIN));
     }
     Some((with_limits(&held, running.limits, engine.licences()), part))
 }

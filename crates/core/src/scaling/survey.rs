@@ -4,7 +4,8 @@
 use super::machine_class::{MachineClass, machine_classes};
 use super::packing::Bins;
 use super::running::{
-    confined_sums, confined_workers, is_busy, running_work, stride, with_all_limits, with_limits,
+    JOBSERVER_CPU_MIN, confined_sums, confined_workers, is_busy, running_work, stride, with_all_limits,
+    with_limits,
 };
 use super::settings::ScalingSettings;
 use super::waiting::{Backlog, JOBS_MAX, WaitingWork, backlog};
@@ -147,7 +148,9 @@ pub fn survey(engine: &Engine, settings: &ScalingSettings) -> Scaling {
                 tallies[home].count(&work, class);
                 for (part, homes) in class.parts().zip(homes) {
                     let apart = part.nodes.unwrap_or(1);
-                    let request = with_limits(&part.request, &part.limits, engine.licences());
+                    let cpu = used_cpu(part, &work, &homes, &classes);
+                    let request = Resources { cpu, ..part.request.clone() };
+                    let request = with_limits(&request, &part.limits, engine.licences());
                     *requests.entry((homes, request, apart)).or_default() +=
                         work.at_a_time * f64::from(apart);
                 }
@@ -159,6 +162,17 @@ pub fn survey(engine: &Engine, settings: &ScalingSettings) -> Scaling {
     pack(requests, &classes, &mut tallies);
     answer.classes = classes.iter().zip(&tallies).map(|(class, tally)| told(class, tally)).collect();
     answer
+}
+
+/// Hundredths of a core that a task will use. One with a jobserver books little and uses its range of cpus, where it has
+/// one, and else one cpu at least: all of them on the smallest worker that could run it, if that has no more.
+fn used_cpu(part: &Class, work: &WaitingWork, homes: &[usize], classes: &[MachineClass<'_>]) -> u32 {
+    if !part.has_jobserver {
+        return part.request.cpu;
+    }
+    let smallest = homes.iter().map(|home| classes[*home].model.record.capacity.cpu).min();
+    let uses = work.cpus_max.max(JOBSERVER_CPU_MIN).min(smallest.unwrap_or(u32::MAX));
+    uses.max(part.request.cpu)
 }
 
 /// The classes with what their workers run, before anything that waits.

@@ -34,6 +34,8 @@ pub(super) struct WaitingWork {
     pub(super) work_ms: f64,
     /// Tasks at a time, or gangs of a class of these, that start all of them within the target.
     pub(super) at_a_time: f64,
+    /// The most hundredths of a core that one of them would use; 0 if none says.
+    pub(super) cpus_max: u32,
     /// A few of their jobs.
     pub(super) jobs: Vec<JobId>,
 }
@@ -58,6 +60,8 @@ struct Demand {
     each_ms: Option<f64>,
     /// Tasks that may start beside those that run.
     at_most: f64,
+    /// Hundredths of a core that one with a jobserver uses at most; `None` is unknown.
+    cpus_max: Option<u32>,
     /// `None` for requests of outside clients.
     job: Option<JobId>,
 }
@@ -129,7 +133,7 @@ impl Backlog {
         target_ms: f64,
         room: &mut RoomInLimits<'a>,
     ) {
-        let Demand { queue, tasks, each_ms, at_most, job } = *demand;
+        let Demand { queue, tasks, each_ms, at_most, cpus_max, job } = *demand;
         let together = f64::from(class.tasks_at_a_time().max(1));
         // A task of no length that was measured takes a moment all the same.
         let part_of_target = each_ms.map_or(1.0, |ms| (ms.max(1.0) / target_ms).min(1.0));
@@ -147,6 +151,7 @@ impl Backlog {
         let work = self.by_class.entry(id).or_default();
         work.tasks += helped;
         work.at_a_time += at_a_time;
+        work.cpus_max = work.cpus_max.max(cpus_max.unwrap_or(0));
         match each_ms {
             Some(ms) => work.work_ms += ms * helped,
             None => work.unknown += helped,
@@ -161,7 +166,7 @@ fn demand_of(engine: &Engine, key: StepKey) -> Option<Demand> {
     if let Some(waiting) = engine.places().find(key) {
         let each_ms = engine.queues().mean_ms(waiting.queue);
         let queue = engine.queues().whole(waiting.queue);
-        return Some(Demand { queue, tasks: 1.0, each_ms, at_most: 1.0, job: None });
+        return Some(Demand { queue, tasks: 1.0, each_ms, at_most: 1.0, cpus_max: None, job: None });
     }
     let job = engine.job(key.job)?;
     let number = usize::from(key.step);
@@ -183,6 +188,7 @@ fn demand_of(engine: &Engine, key: StepKey) -> Option<Demand> {
         tasks: f64::from(tasks),
         each_ms,
         at_most: caps.into_iter().flatten().map(f64::from).fold(f64::INFINITY, f64::min),
+        cpus_max: spec.hints.cpus_max,
         job: Some(key.job),
     })
 }

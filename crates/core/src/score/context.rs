@@ -58,6 +58,8 @@ pub struct JobContext {
     pub fetches: bool,
     /// Its tasks have a jobserver: how many processes they run follows the cpus that are left.
     pub has_jobserver: bool,
+    /// An outside client runs it.
+    pub is_external: bool,
     /// Milliseconds since it was ready.
     pub waited_ms: u64,
     /// Milliseconds after which it should have started; `None` is the policy's default.
@@ -100,8 +102,11 @@ pub struct WorkerContext {
     pub memory_free: Option<u64>,
     /// Bytes that could be had without swapping, as the worker reports it.
     pub memory_available: Option<u64>,
-    /// Cores that other programs use.
+    /// Cores that other programs use; `None` also where tasks without a jobserver hold less than
+    /// [`BESIDE_FOREIGN_CPU_MIN`](super::weights::BESIDE_FOREIGN_CPU_MIN).
     pub foreign_cpu: Option<f64>,
+    /// The same where outside clients have less than that.
+    pub foreign_cpu_beside_clients: Option<f64>,
     /// Speed of one core; the reference core has 1000.
     pub core_score: Option<f64>,
     /// Speed of its disks in MB/s.

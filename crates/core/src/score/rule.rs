@@ -21,6 +21,10 @@ pub trait ScoreRule: Send + Sync {
 /// The reason of the veto of a worker whose cores other programs use.
 pub const CORES_IN_USE: &str = "something else uses the worker's processors";
 
+/// The same for work of an outside client, where other such work runs.
+pub const CORES_IN_USE_BESIDE_CLIENTS: &str =
+    "something else uses the worker's processors, so turns and other work of clients go on one at a time";
+
 /// The reason of the veto of a worker whose memory is in use.
 pub const MEMORY_IN_USE: &str = "hardly any memory is free";
 

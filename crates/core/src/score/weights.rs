@@ -51,6 +51,9 @@ pub const CPU_MS: f64 = 60_000.0;
 pub const FOREIGN_CPU_MAX: f64 = 0.80;
 /// The same for a step that needs no architecture.
 pub const FOREIGN_CPU_MAX_BUILTIN: f64 = 0.90;
+/// Hundredths of a core that tasks have of a worker whatever other programs use there, and as much have outside clients: of
+/// each one goes on. Builds have one process each.
+pub const BESIDE_FOREIGN_CPU_MIN: u32 = 100;
 /// Share of a worker's memory that should stay free.
 pub const MEMORY_FREE_MIN: f64 = 0.10;
 

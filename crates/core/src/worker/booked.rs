@@ -1,7 +1,9 @@
 //! What is booked on a worker.
 
-use crate::ids::{AllocId, StepKey, TaskId};
+use crate::ids::{AllocId, QueueId, StepKey, TaskId};
 use crate::resources::Resources;
+use crate::time::Time;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What is booked on a worker: the tasks that run there, those that wait there, and the places of outside clients. The
@@ -19,16 +21,72 @@ pub struct Booked {
     places: BTreeMap<AllocId, Resources>,
     /// The sum of these.
     of_places: Resources,
-    /// Bytes of a place that its work does not use yet, where its client says what that holds.
-    unused: BTreeMap<AllocId, u64>,
-    /// The sum of these.
+    /// Of places whose clients say what their work holds.
+    unused: BTreeMap<AllocId, UnusedMemory>,
+    /// The sum of these bytes, as counted.
     unused_bytes: u64,
     /// By step, hundredths of a core.
     steps: BTreeMap<StepKey, u32>,
+    /// Of these, the steps whose tasks their submitters run.
+    external: BTreeSet<StepKey>,
+    /// The most hundredths of a core that outside clients had since the last report of load.
+    of_clients_cpu_max: u32,
     /// Of those that run, the tasks with a jobserver.
-    jobservers: BTreeSet<TaskId>,
+    jobservers: BTreeMap<TaskId, Build>,
     /// Hundredths of a core that these hold together.
     of_jobservers_cpu: u32,
+}
+
+/// Bytes of a place that its work does not use yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct UnusedMemory {
+    /// As its client said last.
+    told_bytes: u64,
+    /// The most since the worker's last report of load. What work began to use since then is not yet among what the
+    /// report says is in use, so it would count as free.
+    counted_bytes: u64,
+}
+
+/// A running task with a jobserver, as its worker's part of the planner knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Build {
+    /// The part of a queue whose task it is.
+    pub queue: QueueId,
+    /// Hundredths of a core that it can use at most; `None` is all of the worker.
+    pub cpus_max: Option<u32>,
+    /// Its part of what the builds of the worker share, of [`CPU_WEIGHT_MAX`](crate::bounds::CPU_WEIGHT_MAX); 0 before the
+    /// first round after its booking.
+    pub weight: u32,
+    /// What its keeper said last; `None` before it said anything.
+    pub runs: Option<BuildRuns>,
+}
+
+/// What a build runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BuildRuns {
+    /// Processes, with the one that needs no token.
+    pub processes: u32,
+    /// Since when it takes all that it is given, and would take more; `None` if it does not.
+    pub wants_since: Option<Time>,
+}
+
+impl Build {
+    /// True if it takes all cpus that it is given.
+    pub fn wants_more(&self) -> bool {
+        self.runs.is_some_and(|runs| runs.wants_since.is_some())
+    }
+
+    /// Hundredths of a core that it can use at most, of a worker with `worker_cpu`.
+    pub fn most_cpu(&self, worker_cpu: u32) -> u32 {
+        self.cpus_max.map_or(worker_cpu, |max| max.min(worker_cpu))
+    }
+
+    /// Hundredths of a core that it has a use for now, of a worker with `worker_cpu`; `None` before its keeper said
+    /// anything.
+    pub fn use_cpu(&self, worker_cpu: u32) -> Option<u32> {
+        let (runs, most) = (self.runs?, self.most_cpu(worker_cpu));
+        Some(if self.wants_more() { most } else { runs.processes.saturating_mul(100).min(most) })
+    }
 }
 
 impl Booked {
@@ -85,8 +143,8 @@ impl Booked {
     }
 
     /// Bytes of places that their work does not use yet, where clients say what that holds.
-    pub fn unused(&self) -> &BTreeMap<AllocId, u64> {
-        &self.unused
+    pub fn unused(&self) -> BTreeMap<AllocId, u64> {
+        self.unused.iter().map(|(alloc, unused)| (*alloc, unused.told_bytes)).collect()
     }
 
     /// The steps whose tasks hold cpus here, with hundredths of a core.
@@ -94,9 +152,32 @@ impl Booked {
         &self.steps
     }
 
+    /// Of these, the steps whose tasks their submitters run.
+    pub fn external(&self) -> &BTreeSet<StepKey> {
+        &self.external
+    }
+
+    /// Hundredths of a core that outside clients have: by their places, and for tasks that they run themselves.
+    pub fn of_clients_cpu(&self) -> u32 {
+        let of_tasks = self.external.iter().filter_map(|step| self.steps.get(step));
+        of_tasks.fold(self.of_places.cpu, |sum, cpu| sum.saturating_add(*cpu))
+    }
+
     /// Tasks with a jobserver that hold resources.
-    pub fn jobservers(&self) -> &BTreeSet<TaskId> {
+    pub fn jobservers(&self) -> &BTreeMap<TaskId, Build> {
         &self.jobservers
+    }
+
+    /// True if some task with a jobserver takes all cpus that it is given.
+    pub fn wants_more(&self) -> bool {
+        self.jobservers.values().any(Build::wants_more)
+    }
+
+    /// Hundredths of a core that tasks with a jobserver use or would use beyond what they booked, of a worker with
+    /// `worker_cpu`.
+    pub fn used_unbooked_cpu(&self, worker_cpu: u32) -> u32 {
+        let uses = self.jobservers.values().filter_map(|build| build.use_cpu(worker_cpu));
+        uses.fold(0, u32::saturating_add).saturating_sub(self.of_jobservers_cpu)
     }
 
     /// What tasks with a jobserver hold together, in hundredths of a core.
@@ -135,9 +216,32 @@ impl Booked {
     }
 
     /// A task that runs here has a jobserver, and holds `cpu` hundredths of a core.
-    pub fn note_jobserver(&mut self, task: TaskId, cpu: u32) {
-        if self.jobservers.insert(task) {
+    pub fn note_jobserver(&mut self, task: TaskId, cpu: u32, build: Build) {
+        if let Entry::Vacant(vacant) = self.jobservers.entry(task) {
+            vacant.insert(build);
             self.of_jobservers_cpu += cpu;
+        }
+    }
+
+    /// The tasks of a step that hold cpus here are run by their submitter.
+    pub fn note_external(&mut self, step: StepKey) {
+        if self.steps.get(&step).is_some_and(|cpu| *cpu > 0) {
+            self.external.insert(step);
+            self.note_clients();
+        }
+    }
+
+    /// The keeper of a task with a jobserver says what that runs.
+    pub fn note_runs(&mut self, task: TaskId, runs: BuildRuns) {
+        if let Some(build) = self.jobservers.get_mut(&task) {
+            build.runs = Some(runs);
+        }
+    }
+
+    /// A task with a jobserver has this part of what such tasks share here.
+    pub fn note_weight(&mut self, task: TaskId, weight: u32) {
+        if let Some(build) = self.jobservers.get_mut(&task) {
+            build.weight = weight;
         }
     }
 
@@ -145,12 +249,13 @@ impl Booked {
     pub fn widen(&mut self, step: StepKey, cpu: u32) {
         self.sum.cpu += cpu;
         *self.steps.entry(step).or_default() += cpu;
+        self.note_clients();
     }
 
     /// A task gives back what [`Booked::hold`] gave it.
     pub fn let_go(&mut self, task: TaskId, step: StepKey, held: &Resources, headroom_bytes: u64, cpu: u32) {
         self.running.remove(&task);
-        if self.jobservers.remove(&task) {
+        if self.jobservers.remove(&task).is_some() {
             self.of_jobservers_cpu = self.of_jobservers_cpu.saturating_sub(held.cpu);
         }
         self.sum.sub(held);
@@ -160,6 +265,7 @@ impl Booked {
             // A step of tasks that ask for no cpu has no part of the worker either.
             if *sum == 0 {
                 self.steps.remove(&step);
+                self.external.remove(&step);
             }
         }
     }
@@ -167,7 +273,7 @@ impl Booked {
     /// A task lends its cpus, and gives up its headroom.
     pub fn lend(&mut self, task: TaskId, cpu: u32, headroom_bytes: u64) {
         self.sum.cpu = self.sum.cpu.saturating_sub(cpu);
-        if self.jobservers.contains(&task) {
+        if self.jobservers.contains_key(&task) {
             self.of_jobservers_cpu = self.of_jobservers_cpu.saturating_sub(cpu);
         }
         self.headroom_bytes = self.headroom_bytes.saturating_sub(headroom_bytes);
@@ -176,7 +282,7 @@ impl Booked {
     /// A task asks its cpus back. Nothing new is booked on them from now on.
     pub fn reclaim(&mut self, task: TaskId, cpu: u32) {
         self.sum.cpu += cpu;
-        if self.jobservers.contains(&task) {
+        if self.jobservers.contains_key(&task) {
             self.of_jobservers_cpu += cpu;
         }
     }
@@ -214,6 +320,7 @@ impl Booked {
         self.sum.add(&amounts);
         self.of_places.add(&amounts);
         self.places.insert(alloc, amounts);
+        self.note_clients();
     }
 
     /// A place has `memory` bytes from now on, of which its work does not use `unused_bytes` yet; `None` where its client
@@ -224,11 +331,29 @@ impl Booked {
         for sum in [&mut self.sum.memory, &mut self.of_places.memory] {
             *sum = sum.saturating_sub(before).saturating_add(memory);
         }
-        self.forget_unused(alloc);
-        if let Some(bytes) = unused_bytes {
-            self.unused_bytes += bytes;
-            self.unused.insert(alloc, bytes);
+        let counted = self.forget_unused(alloc);
+        if let Some(told_bytes) = unused_bytes {
+            let counted_bytes = counted.min(memory).max(told_bytes);
+            self.unused_bytes += counted_bytes;
+            self.unused.insert(alloc, UnusedMemory { told_bytes, counted_bytes });
         }
+    }
+
+    /// The worker reported its load: what clients said that their work uses is now among what is in use there.
+    pub fn count_what_is_used(&mut self) {
+        self.unused.values_mut().for_each(|unused| unused.counted_bytes = unused.told_bytes);
+        self.unused_bytes = self.unused.values().map(|unused| unused.counted_bytes).sum();
+    }
+
+    /// The most hundredths of a core that outside clients had since this was asked last: what they used of the worker
+    /// meanwhile is among what other programs did.
+    pub fn take_clients_cpu_max(&mut self) -> u32 {
+        let now_cpu = self.of_clients_cpu();
+        std::mem::replace(&mut self.of_clients_cpu_max, now_cpu)
+    }
+
+    fn note_clients(&mut self) {
+        self.of_clients_cpu_max = self.of_clients_cpu_max.max(self.of_clients_cpu());
     }
 
     /// An outside client gives its place back.
@@ -240,8 +365,11 @@ impl Booked {
         self.forget_unused(alloc);
     }
 
-    fn forget_unused(&mut self, alloc: AllocId) {
-        self.unused_bytes -= self.unused.remove(&alloc).unwrap_or(0);
+    /// Returns the bytes that were counted.
+    fn forget_unused(&mut self, alloc: AllocId) -> u64 {
+        let counted_bytes = self.unused.remove(&alloc).map_or(0, |unused| unused.counted_bytes);
+        self.unused_bytes -= counted_bytes;
+        counted_bytes
     }
 
     /// Replaces all that is booked by a sum that another system says, which names no tasks.

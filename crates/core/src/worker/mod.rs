@@ -10,7 +10,7 @@ mod record;
 mod reported;
 mod warmth;
 
-pub use booked::Booked;
+pub use booked::{Booked, Build, BuildRuns};
 pub use class::{WorkerClass, WorkerFlags};
 pub use health::{Ended, Fault, Health, HealthVerdict, Record, Successes};
 pub use licences::Licences;
@@ -21,7 +21,7 @@ pub use reported::{REST_NS, Reported, ReportedMemory};
 pub use warmth::{DISPLACED_AFTER, Warmth};
 
 use crate::bounds;
-use crate::load::formula::{CpuBooked, LoadSettings, LoadTerms};
+use crate::load::formula::{CpuBooked, LoadSettings, LoadTerms, Saturated};
 use crate::resources::Resources;
 use crate::tags::{Attributes, FOR_QUEUE};
 use crate::time::Time;
@@ -132,13 +132,14 @@ impl Worker {
 
     /// True if it runs something, and what it was sent ahead is less than it may be. A worker does not know of places
     /// of outside clients, and would start what it was sent in their room; another system's executor starts
-    /// what it is sent.
+    /// what it is sent. Where a build wants more cpus each task waits for its turn at them.
     pub fn has_room_ahead(&self) -> bool {
         let running = self.booked.running();
         self.takes_work()
             && !running.is_empty()
             && self.booked.places().is_empty()
             && self.booked.lending() == 0
+            && !self.booked.wants_more()
             && self.flags.class.takes_work_ahead
             && self.booked.backlog().len() < bounds::PREFETCH_MAX
             && self.booked.backlog_ms() < bounds::PREFETCH_MS * running.len() as f64
@@ -153,7 +154,16 @@ impl Worker {
     /// True if it gets work that fits: it is up, has space, and is neither held by pressure nor left out for its
     /// faults.
     pub fn takes_work(&self) -> bool {
-        let saturated = self.reported.saturated();
+        self.takes_if(self.reported.saturated())
+    }
+
+    /// The same of tasks with a jobserver. Pressure on cpus keeps none of them off: each runs one process, and more by what
+    /// is left.
+    pub fn takes_builds(&self) -> bool {
+        self.takes_if(Saturated { cpu: false, ..self.reported.saturated() })
+    }
+
+    fn takes_if(&self, saturated: Saturated) -> bool {
         let held = saturated.is_pressed() && !(self.reported.last_resort && self.booked.is_idle());
         self.record.state == WorkerState::Up
             && !held

@@ -101,15 +101,21 @@ impl Reported {
     }
 
     /// The worker reports its load; `None` if the last report is stale. What an executor of another system reports as
-    /// available is all there is, whether pressure counts or not, and stays so when the report is stale.
+    /// available is all there is, whether pressure counts or not, and stays so when the report is stale. Outside clients
+    /// booked up to `clients_cpu` hundredths of a core while it was measured: these are not used by other programs.
     pub fn set_load(
         &mut self,
         now: Time,
-        report: Option<Box<LoadReport>>,
-        is_idle: bool,
-        is_trusted: bool,
+        mut report: Option<Box<LoadReport>>,
+        (is_idle, is_trusted): (bool, bool),
+        clients_cpu: u32,
         settings: &LoadSettings,
     ) {
+        if let Some(foreign) = report.as_mut().and_then(|report| report.cpu_foreign.as_mut())
+            && clients_cpu > 0
+        {
+            *foreign = (*foreign - f64::from(clients_cpu) / 100.0).max(0.0);
+        }
         if let Some(report) = &report {
             self.core_score = report.core_score.filter(|score| *score > 0.0);
         }

@@ -54,8 +54,9 @@ impl Ord for Shared {
     }
 }
 
-/// Workers that are alike, and of which limits their tasks hold all that a worker may.
-type Group = (Shared, BTreeSet<String>);
+/// Workers that are alike, of which limits their tasks hold all that a worker may, and whether they take only tasks with a
+/// jobserver now.
+type Group = (Shared, BTreeSet<String>, bool);
 
 /// A worker that is listed.
 #[derive(Clone, PartialEq, Debug)]
@@ -65,10 +66,11 @@ struct Member {
     spot: Option<Spot>,
 }
 
-/// Where a worker stands: the limits of its group, its cell, and its place in that.
+/// Where a worker stands: the limits of its group and whether that is for builds alone, its cell, and its place in that.
 #[derive(Clone, PartialEq, Debug)]
 struct Spot {
     full: BTreeSet<String>,
+    only_builds: bool,
     cell: (u32, u32),
     entry: (u32, WorkerId),
 }
@@ -176,9 +178,9 @@ impl Index {
         }
     }
 
-    /// Where a worker stands: by its load with one more task of one core; nowhere if it takes no work.
+    /// Where a worker stands: by its load with one more task of one core; nowhere if it takes no work, not even builds.
     fn spot_of(&self, worker: &Worker, summary: &WorkerSummary) -> Option<Spot> {
-        if !summary.takes_work() {
+        if !summary.takes_builds() {
             return None;
         }
         let (free_cpu, free_memory) = summary.free();
@@ -193,6 +195,7 @@ impl Index {
         };
         Some(Spot {
             full: worker.licences.full().map(|(name, _)| name.to_owned()).collect(),
+            only_builds: !summary.takes_work(),
             cell: (bucket_of(free_memory), bucket_of(free_cpu.into())),
             entry: (key, worker.record.id),
         })
@@ -209,12 +212,12 @@ impl Index {
         let kind = member.kind.clone();
         let before = std::mem::replace(&mut member.spot, spot.clone());
         // In first and then out: what it leaves is rarely empty in between.
-        if let Some(Spot { full, cell, entry }) = spot {
-            let cells = self.groups.entry((kind.clone(), full)).or_default();
+        if let Some(Spot { full, only_builds, cell, entry }) = spot {
+            let cells = self.groups.entry((kind.clone(), full, only_builds)).or_default();
             cells.entry(cell).or_default().insert(entry);
         }
-        let Some(Spot { full, cell, entry }) = before else { return };
-        let group = (kind, full);
+        let Some(Spot { full, only_builds, cell, entry }) = before else { return };
+        let group = (kind, full, only_builds);
         let Some(cells) = self.groups.get_mut(&group) else { return };
         let Some(workers) = cells.get_mut(&cell) else { return };
         workers.remove(&entry);
@@ -230,9 +233,9 @@ impl Index {
     pub fn list(&mut self, worker: &Worker) {
         let kind = self.kind_of(worker);
         // One copy of what many workers have in common.
-        let key = (Shared(Arc::new(kind)), BTreeSet::new());
+        let key = (Shared(Arc::new(kind)), BTreeSet::new(), false);
         let kind =
-            self.groups.get_key_value(&key).map_or_else(|| key.0.clone(), |((known, _), _)| known.clone());
+            self.groups.get_key_value(&key).map_or_else(|| key.0.clone(), |((known, ..), _)| known.clone());
         self.members.insert(worker.record.id, Member { kind, spot: None });
         for key in worker.record.attributes.keys() {
             *self.present.entry(key.clone()).or_default() += 1;
@@ -304,8 +307,10 @@ impl Index {
         }
         let request = &class.request;
         let from = (bucket_of(request.memory), bucket_of(request.cpu.into()));
-        let open_to = |((kind, full), _): &(&Group, &Cells)| {
-            full.is_disjoint(&class.limits) && kind.0.could_meet(class, request, &self.keys)
+        let open_to = |((kind, full, only_builds), _): &(&Group, &Cells)| {
+            (class.has_jobserver || !*only_builds)
+                && full.is_disjoint(&class.limits)
+                && kind.0.could_meet(class, request, &self.keys)
         };
         let mut open = BinaryHeap::new();
         for (_, cells) in self.groups.iter().filter(open_to) {

@@ -230,7 +230,7 @@ impl Workers {
         let (load, suspect_ns) = (self.load, self.suspect_ns);
         let at = self.place_of(id).ok()?;
         let listed = &mut self.all[at].1;
-        let took_work = listed.summary().takes_work();
+        let (took_work, took_builds) = (listed.summary().takes_work(), listed.summary().takes_builds());
         let worker = listed.worker_mut();
         let deadline = worker.deadline(suspect_ns, load.stale_ns);
         let before = (took_work, worker.booked.is_idle(), worker.room());
@@ -256,7 +256,8 @@ impl Workers {
         }
         self.opened_count += u64::from(after.0 && !before.0);
         self.change_count += u64::from(after.0 != before.0);
-        if after.0 && (!before.0 || !worker.room().fits(&before.2)) {
+        let is_open = (after.0 && !before.0) || (summary.takes_builds() && !took_builds);
+        if is_open || (summary.takes_builds() && !worker.room().fits(&before.2)) {
             self.gained.insert(id);
         }
         note(&mut self.ahead, id, worker.has_room_ahead());
@@ -355,12 +356,16 @@ impl Workers {
         let before = self.get(id).map(|worker| worker.reported.saturated());
         let eased = self.update(id, |worker| {
             let network = worker.reported.saturated().network;
-            let (takes, room) = (worker.takes_work(), worker.memory_room());
+            let (took_work, took_builds, room) =
+                (worker.takes_work(), worker.takes_builds(), worker.memory_room());
             let (is_idle, is_trusted) = (worker.booked.is_idle(), worker.flags.class.trusts_reported_memory);
-            worker.reported.set_load(now, report, is_idle, is_trusted, &load);
+            let clients_cpu = worker.booked.take_clients_cpu_max();
+            worker.booked.count_what_is_used();
+            worker.reported.set_load(now, report, (is_idle, is_trusted), clients_cpu, &load);
             let network_eased = network && !worker.reported.saturated().network;
-            let eased = !takes || worker.memory_room() > room || network_eased;
-            (worker.takes_work() && eased, network_eased)
+            let is_open = (worker.takes_work() && !took_work) || (worker.takes_builds() && !took_builds);
+            let has_more = worker.memory_room() > room || network_eased;
+            (is_open || (worker.takes_builds() && has_more), network_eased)
         });
         let (eased, network_eased) = eased.unwrap_or_default();
         if network_eased {

@@ -46,6 +46,11 @@ impl Sharing {
         std::mem::take(&mut self.changed)
     }
 
+    /// The same workers, of which the next that asks is told again.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.changed.iter().copied()
+    }
+
     /// True of a worker that is still to be looked at.
     pub(crate) fn is_changed(&self, id: WorkerId) -> bool {
         self.changed.contains(&id)

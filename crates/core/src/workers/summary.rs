@@ -4,6 +4,7 @@
 use crate::class::Class;
 use crate::load::formula::{LoadSettings, LoadTerms};
 use crate::score::context::{Amounts, WorkerContext};
+use crate::score::weights::BESIDE_FOREIGN_CPU_MIN;
 use crate::worker::Worker;
 
 /// A worker and its summary.
@@ -17,6 +18,7 @@ pub struct ListedWorker {
 #[derive(Clone, PartialEq, Debug)]
 pub struct WorkerSummary {
     takes_work: bool,
+    takes_builds: bool,
     only_lends: bool,
     /// It takes the work of all queues, also of steps that do not name it.
     is_for_all: bool,
@@ -64,6 +66,7 @@ impl WorkerSummary {
         };
         WorkerSummary {
             takes_work: worker.takes_work(),
+            takes_builds: worker.takes_builds(),
             only_lends: worker.booked.only_lends(),
             is_for_all: !worker.flags.class.is_exclusive && !worker.flags.is_for_queues,
             room,
@@ -75,6 +78,11 @@ impl WorkerSummary {
     /// The same as [`Worker::takes_work`].
     pub fn takes_work(&self) -> bool {
         self.takes_work
+    }
+
+    /// The same as [`Worker::takes_builds`].
+    pub fn takes_builds(&self) -> bool {
+        self.takes_builds
     }
 
     /// Hundredths of a core and bytes of memory that are free.
@@ -104,10 +112,11 @@ impl WorkerSummary {
 
     /// True if the worker takes work and has room for a task of the class. Amounts of named resources are not compared.
     pub fn has_room(&self, class: &Class) -> bool {
-        let WorkerSummary { takes_work, only_lends, room, context, .. } = self;
+        let WorkerSummary { takes_work, takes_builds, only_lends, room, context, .. } = self;
         let request = &class.request;
         let memory = if *only_lends { context.capacity.memory } else { room.memory };
-        *takes_work
+        let takes = if class.has_jobserver { *takes_builds } else { *takes_work };
+        takes
             && request.cpu <= room.cpu
             && request.memory <= memory
             && request.gpus <= room.gpus
@@ -126,6 +135,14 @@ impl WorkerSummary {
 
 fn context_of(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
     let report = worker.reported.load().filter(|_| settings.pressure);
+    let clients_cpu = worker.booked.of_clients_cpu();
+    let tasks_cpu = worker.booked.sum().cpu.saturating_sub(worker.booked.of_jobservers_cpu());
+    let tasks_cpu = tasks_cpu.saturating_sub(clients_cpu);
+    // Other programs do not keep a worker idle on which the farm runs nothing of the kind. Otherwise a farm of one busy
+    // machine would stand still. Its load makes such a worker the last choice.
+    let foreign_beside = |booked_cpu: u32| {
+        report.and_then(|report| report.cpu_foreign).filter(|_| booked_cpu >= BESIDE_FOREIGN_CPU_MIN)
+    };
     WorkerContext {
         capacity: (&worker.record.capacity).into(),
         booked: (worker.booked.sum()).into(),
@@ -133,13 +150,8 @@ fn context_of(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
         memory_available: report
             .and_then(|report| report.memory_available)
             .filter(|_| !worker.booked.is_idle()),
-        // Other programs do not keep a worker idle on which the farm runs nothing. Otherwise a farm of one busy machine
-        // would stand still. Its load makes such a worker the last choice. What outside clients use of their places is
-        // booked.
-        foreign_cpu: report
-            .and_then(|report| report.cpu_foreign)
-            .filter(|_| worker.booked.sum().cpu > 0)
-            .map(|foreign| (foreign - f64::from(worker.booked.of_places().cpu) / 100.0).max(0.0)),
+        foreign_cpu: foreign_beside(tasks_cpu),
+        foreign_cpu_beside_clients: foreign_beside(clients_cpu),
         core_score: worker.core_score(),
         disk_mb_s: report.and_then(|report| report.disk_mb_s),
         network_mbit_s: report.and_then(|report| report.network_mbit_s),

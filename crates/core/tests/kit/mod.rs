@@ -2,6 +2,7 @@
 //! moves it. Its workers do nothing by themselves; those of [`live::LiveFarm`] run what they are sent.
 
 pub mod live;
+pub mod places;
 
 use std::collections::BTreeMap;
 use windlass_core::engine::{

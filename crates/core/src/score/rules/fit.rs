@@ -3,7 +3,9 @@
 use super::known;
 use crate::job::Kind;
 use crate::score::context::Pair;
-use crate::score::rule::{CORES_IN_USE, Contribution, MEMORY_IN_USE, MEMORY_SHORT, ScoreRule};
+use crate::score::rule::{
+    CORES_IN_USE, CORES_IN_USE_BESIDE_CLIENTS, Contribution, MEMORY_IN_USE, MEMORY_SHORT, ScoreRule,
+};
 use crate::score::weights;
 use crate::score::windows::Metric;
 
@@ -90,7 +92,8 @@ impl ScoreRule for ResourceSaturation {
 
     fn contribution(&self, pair: &Pair) -> Contribution {
         if pair.job.kind != Kind::Evaluation && !lacks_predicted(pair) && is_busy(pair) {
-            return Contribution::hold(CORES_IN_USE);
+            let is_external = pair.job.is_external;
+            return Contribution::hold(if is_external { CORES_IN_USE_BESIDE_CLIENTS } else { CORES_IN_USE });
         }
         MemorySaturation.contribution(pair)
     }
@@ -142,9 +145,15 @@ fn lacks_predicted(pair: &Pair) -> bool {
 /// True if other programs use so large a part of the cores that a task would only slow both down. What tasks use does not
 /// count, or a full booking would veto the worker for ever. A task with a jobserver slows nothing down: it holds little
 /// itself, and gets tokens by what is left. Work that asks for no cpu runs in the place of something that holds one.
+/// Tasks wait for tasks to end, and outside clients for outside clients: so one of each goes on, however long the others
+/// last.
 fn is_busy(pair: &Pair) -> bool {
     let slows = !pair.job.has_jobserver && pair.job.request.cpu > 0;
-    let Some(foreign) = known(pair.worker.foreign_cpu).filter(|_| slows) else { return false };
+    let foreign = match pair.job.is_external {
+        true => pair.worker.foreign_cpu_beside_clients,
+        false => pair.worker.foreign_cpu,
+    };
+    let Some(foreign) = known(foreign).filter(|_| slows) else { return false };
     let most = if pair.job.has_arch { weights::FOREIGN_CPU_MAX } else { weights::FOREIGN_CPU_MAX_BUILTIN };
     let cores = f64::from(pair.worker.capacity.cpu) / 100.0;
     cores > 0.0 && foreign / cores >= most
