@@ -1,6 +1,7 @@
 //! The body of a step: what its tasks run. It is opaque bytes to the core, and this JSON to servers and workers.
 
 use crate::chunk_range::ChunkRange;
+use crate::files::StepFiles;
 use crate::session::{Session, TaskValue};
 use crate::space::Space;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,9 @@ pub struct StepBody {
     /// The fields of a Compass CI job, for the host that runs it; then the command is only its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compass: Option<serde_json::Map<String, serde_json::Value>>,
+    /// The files of its tasks. The working directory is then one inside the task's own directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<StepFiles>,
 }
 
 impl Default for StepBody {
@@ -54,6 +58,7 @@ impl Default for StepBody {
             chunks: None,
             session: None,
             compass: None,
+            files: None,
         }
     }
 }
@@ -69,9 +74,10 @@ fn is_one(n: &u32) -> bool {
 impl StepBody {
     /// Bytes of the part that a worker gets, as JSON.
     pub fn sent_bytes(&self) -> usize {
-        let StepBody { command, env, cwd, umask, params: _, nodes: _, chunks: _, session, compass } = self;
+        let StepBody { command, env, cwd, umask, params: _, nodes: _, chunks: _, session, compass, files } =
+            self;
         let mut count = Count(0);
-        let sent = serde_json::to_writer(&mut count, &(command, env, cwd, umask, session, compass));
+        let sent = serde_json::to_writer(&mut count, &(command, env, cwd, umask, session, compass, files));
         sent.expect("strings and maps always serialize");
         count.0
     }

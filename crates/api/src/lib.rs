@@ -18,6 +18,7 @@ mod events;
 mod fail_limit;
 mod failure;
 pub mod figures;
+mod files;
 mod job;
 mod job_name;
 mod limit;
@@ -55,6 +56,10 @@ pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use fail_limit::{BadFailLimit, parse_fail_limit};
 pub use failure::{FailedTask, Failure, FailureGroup, Failures, JobReason};
+pub use files::{
+    ATTEMPT_METADATA, AskBlobs, BLOB_BATCH_BYTES_MAX, BLOBS_ASKED_MAX, JOB_FILES_INSTANCE, JobFiles, MissingBlobs,
+    OUTPUT_GLOB_BYTES_MAX, OUTPUT_GLOBS_MAX, StepFiles, StepFilesOf, TaskOutputs,
+};
 pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, LimitHolder, LimitTurn, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};

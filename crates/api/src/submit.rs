@@ -189,6 +189,10 @@ pub struct StepRequest {
     /// `chunks`. Absent is what the queue's `jobserver` says, and without that none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobserver: Option<JobserverRequest>,
+    /// Files that each task finds in a directory of its own, and what is kept of it. The working directory is then one
+    /// inside it, `.` by default. Excludes `session` and `nodes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<StepFiles>,
 }
 
 /// What a step says of its jobserver.
@@ -596,6 +600,7 @@ impl StepRequest {
             chunks: chunked,
             session,
             compass: None,
+            files: self.files,
         };
         let stored = serde_json::to_vec(&body).expect("strings and numbers always serialize");
         // A worker gets a part of the body, which is only measured if the whole is large.
