@@ -78,7 +78,7 @@ pub use submit::{
 };
 pub use task::{Attempt, End, HeldBack, JobserverUse, Task, TaskState, exit_code_of};
 pub use task_set::{BadTaskSet, ChangeTasks, TaskSet};
-pub use token::{CreateToken, CreatedToken, Role, Token};
+pub use token::{CacheRight, CreateToken, CreatedToken, Role, Token};
 pub use turns::{
     ClientTurn, HeldTurn, TURN_LIMITS_MAX, TURN_SHAPES_MAX, TURN_TEXT_BYTES_MAX, TURN_WORKTREE_BYTES_MAX,
     TurnEnd, TurnError, TurnHolds, TurnLine, TurnList, TurnRequest, TurnState,

@@ -29,6 +29,25 @@ impl Role {
     }
 }
 
+/// What the holder of a token may do with the remote cache, where that is not what the role says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheRight {
+    /// Read it, and nothing else.
+    Read,
+    /// Also write results of actions, which others then take for true.
+    Write,
+}
+
+words_of! { CacheRight: Read "read", Write "write" }
+
+impl CacheRight {
+    /// The right of a word; `None` if there is none.
+    pub fn parse(word: &str) -> Option<CacheRight> {
+        CacheRight::ALL.iter().copied().find(|right| right.as_str() == word)
+    }
+}
+
 /// A token, without its secret.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Token {
@@ -51,6 +70,9 @@ pub struct Token {
     /// The queue of these jobs, for the role `submitter`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
+    /// What its holder may do with the remote cache; absent is what the role says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheRight>,
     /// A note by its creator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -86,6 +108,10 @@ pub struct CreateToken {
     /// The queue of these jobs. Required for the role `submitter`, and refused for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
+    /// What its holder may do with the remote cache: `read` or `write` for the role `user`, `read` for the role `viewer`.
+    /// Absent, a user reads it and uploads blobs, and a viewer does neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheRight>,
     /// Milliseconds after which it expires; absent is never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
@@ -104,6 +130,7 @@ impl CreateToken {
             serves: Vec::new(),
             for_users: Vec::new(),
             queue: None,
+            cache: None,
             expires_in_ms: None,
             note: String::new(),
         }

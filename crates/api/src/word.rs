@@ -118,12 +118,15 @@ mod tests {
 
     #[test]
     fn words_are_those_of_serde() {
-        use crate::{End, HeldBack, JobState, Jobserver, Kind, Role, TaskState, TurnsBy, WorkerState};
+        use crate::{
+            CacheRight, End, HeldBack, JobState, Jobserver, Kind, Role, TaskState, TurnsBy, WorkerState,
+        };
         fn check<T: Copy + Serialize>(all: &[T], as_str: fn(T) -> &'static str) {
             for word in all {
                 assert_eq!(serde_json::to_value(word).unwrap(), as_str(*word));
             }
         }
+        check(CacheRight::ALL, CacheRight::as_str);
         check(End::ALL, End::as_str);
         check(HeldBack::ALL, HeldBack::as_str);
         check(Jobserver::ALL, Jobserver::as_str);

@@ -3,6 +3,7 @@
 
 mod backlog;
 mod by_hand;
+mod cas;
 mod cliffs;
 mod core_group;
 mod exec;
@@ -194,6 +195,15 @@ enum Which {
         #[arg(long, default_value_t = 100)]
         count: u32,
     },
+    /// The store of files: which of 1,000 digests it lacks, and how fast blobs go in and out, beside plain ways
+    Cas {
+        /// Small blobs that the store has
+        #[arg(long, default_value_t = 1_000_000)]
+        blobs: u64,
+        /// Size of each large blob, in MiB
+        #[arg(long, default_value_t = 256)]
+        large_mib: u64,
+    },
     /// Entitlement of 10,000 queues and loads of 100,000 domains, beside plain ways to them
     Share {
         /// Runs, of which the median counts
@@ -203,9 +213,9 @@ enum Which {
 }
 
 /// The benches that run where none is named: those without a database, and without half an hour of compiles.
-const ALL: [&str; 13] = [
+const ALL: [&str; 14] = [
     "instant", "exec", "latency", "array", "farm", "beats", "idle", "score", "place", "rounds", "share",
-    "backlog", "large",
+    "backlog", "large", "cas",
 ];
 
 fn main() -> ExitCode {
@@ -297,6 +307,7 @@ async fn measure(setup: &Setup, which: Which) -> anyhow::Result<()> {
         Which::Share { runs } => share::run(runs),
         Which::Postgres { what, store, workers, count } => postgres::run(&store, what, workers, count).await,
         Which::Large { tasks } => large::run(dir, tasks).await,
+        Which::Cas { blobs, large_mib } => cas::run(dir, blobs, large_mib),
         Which::Backlog { jobs, users, cache_steps, decisions, over, count } => {
             let backlog = backlog::Backlog { jobs, users, cache_steps, decisions };
             match (over, count) {

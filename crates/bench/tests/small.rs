@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
-const BENCHES: [&[&str]; 5] = [
+const BENCHES: [&[&str]; 6] = [
     &["instant", "--tasks", "200", "--slots", "2"],
     &["array", "--tasks", "1000"],
     &["idle", "--workers", "20", "--submissions", "5"],
     &["score", "--candidates", "50"],
+    &["cas", "--blobs", "500", "--large-mib", "1"],
     &["backlog", "--jobs", "300", "--users", "3", "--cache-steps", "50", "--decisions", "20"],
 ];
 

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
-use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
+use windlass_api::{CacheRight, CreateToken, CreatedToken, ErrorCode, Token};
 use windlass_core::Time;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::time::NS_PER_MS;
@@ -79,7 +79,9 @@ pub enum Denied {
     Revoked,
     #[error("the client certificate is not the one of the worker that this token speaks for")]
     Certificate,
-    #[error("a token is taken as a password only where machines boot and where lists are looked at")]
+    #[error(
+        "a token is taken as a password only by the cache, where machines boot and where lists are looked at"
+    )]
     Password,
     #[error("this user has too many connections open")]
     Connections,
@@ -395,6 +397,7 @@ impl Auth {
             serves: BTreeSet::new(),
             for_users: BTreeSet::new(),
             queue: None,
+            cache: None,
             note: String::new(),
             created: now(),
             expires: None,
@@ -430,6 +433,8 @@ fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
             serves: token.serves.iter().cloned().collect(),
             for_users: token.for_users.iter().cloned().collect(),
             queue: token.queue.clone(),
+            // What a later version may have written gives nothing.
+            cache: token.cache.as_deref().and_then(CacheRight::parse),
         },
     })
 }
@@ -444,7 +449,7 @@ fn caller_of_local(user: &LocalUser) -> Caller {
 fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRecord, TokenError> {
     let bad = |why: &str| Err(TokenError::Bad(why.to_owned()));
     check_rights(&request).map_err(TokenError::Bad)?;
-    let CreateToken { role, user, worker, serves, for_users, queue, expires_in_ms, note } = request;
+    let CreateToken { role, user, worker, serves, for_users, queue, cache, expires_in_ms, note } = request;
     let user = match (role, user, &worker) {
         (Role::Worker, None, Some(worker)) => worker.clone(),
         (Role::Worker, _, None) => return bad("a token of the role worker needs the worker's name"),
@@ -479,6 +484,7 @@ fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRec
         serves: serves.into_iter().collect(),
         for_users: for_users.into_iter().collect(),
         queue,
+        cache: cache.map(|right| right.as_str().to_owned()),
         note,
         created: at,
         expires: expires_in_ms.map(|ms| Time(at.0.saturating_add(ms.saturating_mul(NS_PER_MS)))),
@@ -495,6 +501,7 @@ fn told(record: &TokenRecord) -> Option<Token> {
         serves: record.serves.iter().cloned().collect(),
         for_users: record.for_users.iter().cloned().collect(),
         queue: record.queue.clone(),
+        cache: record.cache.as_deref().and_then(CacheRight::parse),
         note: record.note.clone(),
         created_ms: record.created.as_ms(),
         expires_ms: record.expires.map(Time::as_ms),
@@ -678,6 +685,9 @@ mod tests {
             CreateToken { queue: None, ..ask(Role::Submitter) },
             CreateToken { queue: Some(String::new()), ..ask(Role::Submitter) },
             CreateToken { worker: Some("box".to_owned()), ..ask(Role::Submitter) },
+            CreateToken { cache: Some(CacheRight::Write), ..ask(Role::Viewer) },
+            CreateToken { cache: Some(CacheRight::Read), ..ask(Role::Worker) },
+            CreateToken { cache: Some(CacheRight::Read), ..ask(Role::Admin) },
         ];
         for request in bad {
             let made = auth.create(request.clone(), &caller(Role::Admin)).await;
@@ -690,5 +700,13 @@ mod tests {
         let builder = CreateToken { serves: vec!["nix".to_owned()], ..ask(Role::Worker) };
         let builder = auth.create(builder, &caller(Role::Admin)).await.unwrap();
         assert_eq!(over_tcp(&auth, &format!("Bearer {}", builder.bearer)).unwrap().may_serve(), ["nix"]);
+        for (role, right) in [(Role::User, CacheRight::Write), (Role::Viewer, CacheRight::Read)] {
+            let made =
+                auth.create(CreateToken { cache: Some(right), ..ask(role) }, &caller(Role::Admin)).await;
+            let made = made.unwrap();
+            assert_eq!(made.token.cache, Some(right));
+            let known = over_tcp(&auth, &format!("Bearer {}", made.bearer)).unwrap();
+            assert_eq!(known.rights.cache, Some(right));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::local_users::LocalUser;
 use std::sync::{Arc, OnceLock};
-use windlass_api::{Role, matches_name};
+use windlass_api::{CacheRight, Role, matches_name};
 use windlass_core::engine::SERVABLE;
 
 /// The user, worker or system that makes a request. In the extensions of every request that was let in.
@@ -55,6 +55,8 @@ pub struct Rights {
     pub for_users: Vec<String>,
     /// The queue of these jobs; `None` for all other roles.
     pub queue: Option<String>,
+    /// What the holder may do with the remote cache; `None` is what the role says.
+    pub cache: Option<CacheRight>,
 }
 
 /// The callers that may make a request.

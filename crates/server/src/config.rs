@@ -1,5 +1,6 @@
 //! The server's settings: one TOML file. Every setting has a default. Variables, flags and `--set` go over the file.
 
+mod cas;
 mod engine;
 mod lease;
 mod notify;
@@ -8,6 +9,7 @@ mod scaling;
 mod setting;
 mod telemetry;
 
+pub use cas::CasSettings;
 pub use lease::Lease;
 pub use notify::NotifyConfig;
 pub use placement::{Cache, LoadConfig, Placement, Reservation, Score, Turn};
@@ -75,6 +77,8 @@ settings! {
         telemetry: TelemetryConfig = TelemetryConfig::default();
         /// Who is told of jobs that end and of workers that are lost.
         notify: NotifyConfig = NotifyConfig::default();
+        /// The store of files by their content, and [the remote cache](../cache.md) that build tools have in it.
+        cas: CasSettings = CasSettings::default();
         /// The interface of Compass CI.
         compass: CompassConfig = CompassConfig::default();
         /// What one user may have, administrators excepted.

@@ -19,6 +19,12 @@ const BALLAST_PART: u64 = 64;
 /// The file in the store's directory.
 const BALLAST: &str = "ballast";
 
+/// Bytes that are free on the disk of a directory, or of the nearest one above it that exists.
+pub(crate) fn free_bytes_at(dir: &Path) -> io::Result<u64> {
+    let found = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+    Space::of(found).map(|space| space.free)
+}
+
 /// The disk on which a store is; of a store in memory there is none.
 pub(crate) struct Disk {
     dir: Option<PathBuf>,

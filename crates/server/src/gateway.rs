@@ -48,6 +48,12 @@ pub trait Gateway: Send + Sync {
         false
     }
 
+    /// True of requests that have no turn among the others of their user, because they last, and because the gateway
+    /// bounds them itself.
+    fn lasts(&self, _path: &str) -> bool {
+        false
+    }
+
     /// True where a token may come as a password, for clients that have no other way.
     fn takes_password(&self, _method: &Method, _path: &str) -> bool {
         false

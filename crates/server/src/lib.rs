@@ -16,6 +16,7 @@ mod bodies;
 mod body_reads;
 mod bounded_json;
 mod caller;
+mod cas;
 mod clock;
 mod config;
 mod connections;
@@ -57,15 +58,17 @@ mod submission_rights;
 mod tls;
 mod token_end;
 mod unavailable;
+mod user_budget;
 mod view;
 
 pub use activity::OpenRequest;
 pub use api_error::ApiError;
 pub use bounded_json::{BadJson, JsonLimits, read_json};
 pub use config::{
-    AuthConfig, BoardConfig, CompassConfig, Config, ConfigError, Lease, MachineConfig, NotifyConfig, Reads,
-    SccacheConfig, Setting, TelemetryConfig, Tls as TlsConfig, UserLimits,
+    AuthConfig, BoardConfig, CasSettings, CompassConfig, Config, ConfigError, Lease, MachineConfig,
+    NotifyConfig, Reads, SccacheConfig, Setting, TelemetryConfig, Tls as TlsConfig, UserLimits,
 };
+pub use cas::{CacheOptions, RemoteCache, default_cas_bytes};
 pub use connections::RoomLimits;
 pub use door::{TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
 pub use events::Subscription;

@@ -66,6 +66,7 @@ mod tests {
             serves: Default::default(),
             for_users: Default::default(),
             queue: None,
+            cache: None,
             note: String::new(),
             created: Time(1_000 * HOUR_NS),
             expires,

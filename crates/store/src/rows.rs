@@ -220,6 +220,7 @@ pub fn token<R: StoredRow>(row: &R) -> Result<TokenRecord, RowError> {
         // An empty list gives a submitter no right.
         for_users: row.json(10, spec::from_json)?.unwrap_or_default(),
         queue: row.optional_text(11)?,
+        cache: row.optional_text(12)?,
     })
 }
 

@@ -195,6 +195,8 @@ pub struct TokenRecord {
     pub for_users: BTreeSet<String>,
     /// The queue of these jobs; `None` but for tokens of submitters.
     pub queue: Option<String>,
+    /// What its holder may do with the remote cache, as the server names it; `None` is what the role says.
+    pub cache: Option<String>,
     /// Note of the administrator who created it.
     pub note: String,
     /// When it was created.

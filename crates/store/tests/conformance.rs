@@ -131,6 +131,7 @@ fn tokens_are_kept_and_end_once() {
             serves: ["nix".to_owned()].into(),
             for_users: BTreeSet::new(),
             queue: None,
+            cache: None,
             note: "rack 3".to_owned(),
             created: Time(5),
             expires: Some(Time(9)),
@@ -142,6 +143,7 @@ fn tokens_are_kept_and_end_once() {
             serves: BTreeSet::new(),
             for_users: ["film-*", "ann\"b"].map(str::to_owned).into(),
             queue: Some("opencue".to_owned()),
+            cache: Some("read".to_owned()),
             expires: None,
             ..token("a")
         };

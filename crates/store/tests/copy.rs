@@ -70,6 +70,7 @@ async fn filled(address: &str) -> Store {
         serves: ["nix".to_owned()].into(),
         for_users: BTreeSet::from(["film-*".to_owned()]),
         queue: Some("opencue".to_owned()),
+        cache: Some("write".to_owned()),
         note: "note".to_owned(),
         created: Time(1),
         expires: Some(Time(2)),

@@ -75,6 +75,7 @@ fn tokens_that_ended_long_ago_are_forgotten() {
             serves: BTreeSet::new(),
             for_users: BTreeSet::new(),
             queue: None,
+            cache: None,
             note: String::new(),
             created: Time(1),
             expires,

@@ -1,5 +1,6 @@
 //! `windlass doctor`: checks whether this machine has what Windlass needs, and advises what to do.
 
+mod cas;
 mod certificate;
 mod check;
 mod nix;
@@ -36,6 +37,8 @@ enum Role {
     Worker(Box<StartArgs>),
     /// Diagnose this machine as the server of a farm; takes the flags of 'server start'
     Server(Box<ServeOptions>),
+    /// Diagnose the store of files and the remote cache of a server; takes the flags of 'server start'
+    Cas(Box<ServeOptions>),
     /// Diagnose this machine as a scheduler of sccache; takes the flags of 'gateway sccache'
     Sccache(Box<SccacheArgs>),
     /// Diagnose an OpenCue farm: its database and its Windlass server; takes the flags of 'gateway
@@ -51,6 +54,7 @@ pub async fn doctor(context: &Context, args: DoctorArgs) -> Result<(), CliError>
         None => own(context).await,
         Some(Role::Worker(args)) => worker::checks(context, &args).await?,
         Some(Role::Server(options)) => server::checks(*options).await,
+        Some(Role::Cas(options)) => cas::checks(context, *options).await,
         Some(Role::Sccache(args)) => sccache::checks(context, &args).await,
         Some(Role::Opencue(args)) => opencue::checks(&args).await,
         Some(Role::Nix) => nix::checks(context).await,

@@ -17,7 +17,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use windlass_api::client::Client;
 use windlass_api::quantity::parse_duration;
-use windlass_api::{CreateToken, Role, Token};
+use windlass_api::{CacheRight, CreateToken, Role, Token};
 
 /// Creates, lists and revokes tokens.
 #[derive(Subcommand, Debug)]
@@ -55,6 +55,10 @@ pub struct CreateArgs {
     /// Queue that the token submits to; required for the role submitter
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
+    /// Remote cache: read: read it alone; write: also write results of actions, which others take for true; for the roles
+    /// user and viewer [default: a user reads and uploads files, a viewer does neither]
+    #[arg(long, value_name = "RIGHT", value_parser = words_of(CacheRight::ALL, CacheRight::as_str))]
+    cache: Option<String>,
     /// Time until the token expires, such as 30d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<u64>,
@@ -110,10 +114,12 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
     let serves = [("nix", args.nix), ("sccache", args.sccache)];
     let serves = serves.into_iter().filter(|(_, is_given)| *is_given).map(|(system, _)| system.to_owned());
     let serves = serves.collect();
+    let cache = args.cache.as_deref().and_then(CacheRight::parse);
     let CreateArgs { user, worker, for_users, queue, expires, note, out, .. } = args;
     // The file comes first: no token is created that cannot be written.
     let file = out.as_deref().map(create_private).transpose()?;
-    let request = CreateToken { role, user, worker, serves, for_users, queue, expires_in_ms: expires, note };
+    let expires_in_ms = expires;
+    let request = CreateToken { role, user, worker, serves, for_users, queue, cache, expires_in_ms, note };
     let made = client.create_token(&request).await.doing("create a token")?;
     if let (Some(mut file), Some(path)) = (file, out) {
         let written = file.write_all(format!("{}\n", made.bearer).as_bytes());
@@ -174,9 +180,10 @@ pub fn tokens_grid(tokens: &[Token]) -> Grid {
 
 /// The purpose of the token beyond its role, in few words.
 fn rights(token: &Token) -> Option<String> {
-    match &token.queue {
-        Some(queue) => Some(format!("{} in {queue}", token.for_users.join(", "))),
-        None => Some(token.serves.join(", ")).filter(|serves| !serves.is_empty()),
+    match (&token.queue, token.cache) {
+        (Some(queue), _) => Some(format!("{} in {queue}", token.for_users.join(", "))),
+        (None, Some(right)) => Some(format!("cache {}", right.as_str())),
+        (None, None) => Some(token.serves.join(", ")).filter(|serves| !serves.is_empty()),
     }
 }
 

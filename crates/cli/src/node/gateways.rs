@@ -1,7 +1,7 @@
 //! The interfaces of other systems that a server has by its settings.
 
 use anyhow::Context as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::load::formula::LoadSettings;
@@ -9,10 +9,13 @@ use windlass_gateway_compass::{CompassGateway, CompassOptions};
 use windlass_gateway_nix::NixGateway;
 use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::{Options, SccacheGateway};
-use windlass_server::{CompassConfig, Config, Gateway, Gateways, SccacheConfig};
+use windlass_server::{
+    CacheOptions, CasSettings, CompassConfig, Config, Gateway, Gateways, RemoteCache, SccacheConfig,
+};
 
-/// The key of Compass CI's secrets, in the state directory.
+/// The key of Compass CI's secrets, and the store of files, in the state directory.
 const COMPASS_KEY: &str = "compass.key";
+const CAS_DIR: &str = "cas";
 
 /// The gateways that the settings name. Only a server that owns its farm starts them. One that stands by knows their paths,
 /// and meets a mistake in their settings before it takes over.
@@ -27,7 +30,18 @@ pub fn of(config: &Config, state: &Path) -> anyhow::Result<Gateways> {
     if let Some(sccache) = &config.gateway.sccache {
         all.push(Arc::new(sccache_gateway(sccache, &config.load.settings())?));
     }
+    if config.cas.enabled {
+        let CasSettings { bytes, upload_bytes_per_day, users_write, .. } = config.cas;
+        let dir = cas_dir(&config.cas, state);
+        let options = CacheOptions { dir, bytes_max: bytes, upload_bytes_per_day, users_write };
+        all.push(Arc::new(RemoteCache::new(options)));
+    }
     Ok(Gateways::new(all))
+}
+
+/// The directory of the store of files.
+pub fn cas_dir(settings: &CasSettings, state: &Path) -> PathBuf {
+    settings.dir.clone().unwrap_or_else(|| state.join(CAS_DIR))
 }
 
 /// The settings of a stock scheduler of sccache.

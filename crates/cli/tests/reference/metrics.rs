@@ -54,7 +54,8 @@ fn the_page_of_metrics_is_the_server_s() {
     page.push_str(
         "`GET /metrics` answers with these, as OpenMetrics text, to everyone who may read. A metric that has no value has no\n\
          line. [Monitoring](../board.md#metrics) explains labels and what to look at. The gateways of [Nix](../nix.md) and\n\
-         [sccache](../sccache.md) add metrics of their own, `windlass_nix_…` and `windlass_sccache_…`.\n\n\
+         [sccache](../sccache.md) and [the remote cache](../cache.md#metrics) add metrics of their own, `windlass_nix_…`,\n\
+         `windlass_sccache_…` and `windlass_cas_…`.\n\n\
          | metric | type | meaning |\n|---|---|---|\n",
     );
     let families = registered();
@@ -78,10 +79,14 @@ fn a_server_s_metrics_are_on_the_page() {
     for line in answer.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let (name, kind) = line.split_once(' ').unwrap();
         // Gateways' metrics are on the pages of the gateways.
-        if let Some((gateway, _)) = name.trim_start_matches("windlass_").split_once('_')
-            && ["nix", "sccache"].contains(&gateway)
-        {
-            assert!(text(&format!("docs/src/{gateway}.md")).contains(name), "{name}");
+        let page = match name.trim_start_matches("windlass_").split_once('_') {
+            Some(("nix", _)) => Some("nix"),
+            Some(("sccache", _)) => Some("sccache"),
+            Some(("cas", _)) => Some("cache"),
+            _ => None,
+        };
+        if let Some(page) = page {
+            assert!(text(&format!("docs/src/{page}.md")).contains(name), "{name}");
             continue;
         }
         let total = if kind == "counter" { "_total" } else { "" };

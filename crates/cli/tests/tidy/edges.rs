@@ -3,12 +3,13 @@
 //! Each row names what its module may use. No row leads back to itself, so there is no circle.
 
 /// The crates that each crate may use.
-pub const EDGES: [(&str, &[&str]); 15] = [
+pub const EDGES: [(&str, &[&str]); 16] = [
     ("windlass-load-ledger", &[]),
     ("windlass-core", &["windlass-load-ledger"]),
     ("windlass-api", &["windlass-core"]),
     ("windlass-store", &["windlass-core"]),
-    ("windlass-server", &["windlass-core", "windlass-api", "windlass-store"]),
+    ("windlass-cas", &[]),
+    ("windlass-server", &["windlass-core", "windlass-api", "windlass-cas", "windlass-store"]),
     ("windlass-gateway-compass", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
     ("windlass-gateway-nix", &["windlass-core", "windlass-api", "windlass-server"]),
     ("windlass-cuebot", &["windlass-server"]),
@@ -17,7 +18,10 @@ pub const EDGES: [(&str, &[&str]); 15] = [
     ("windlass-worker", &["windlass-core", "windlass-api"]),
     ("windlass-openjd", &["windlass-api"]),
     ("windlass-sim", &["windlass-core", "windlass-store"]),
-    ("windlass-bench", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
+    (
+        "windlass-bench",
+        &["windlass-core", "windlass-api", "windlass-cas", "windlass-store", "windlass-server"],
+    ),
     (
         "windlass-cli",
         &[
@@ -354,8 +358,23 @@ pub const STORE_EDGES: [(&str, &[&str]); 19] = [
     ),
 ];
 
+/// The modules of the store of files that each of its modules may use. There is no circle.
+pub const CAS_EDGES: [(&str, &[&str]); 11] = [
+    ("digest", &[]),
+    ("faults", &[]),
+    ("generated", &[]),
+    ("proto", &["generated"]),
+    ("error", &["digest"]),
+    ("files", &["digest", "error", "faults"]),
+    ("index", &["digest", "error"]),
+    ("rows", &["digest", "error", "faults"]),
+    ("store", &["digest", "error", "faults", "files", "index", "rows"]),
+    ("tree", &["digest", "proto"]),
+    ("lib", &["digest", "error", "files", "index", "store"]),
+];
+
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 52] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
@@ -378,6 +397,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 52] = [
     ("refusals", &[]),
     ("spans", &[]),
     ("unavailable", &[]),
+    ("user_budget", &["per_key"]),
     ("api_error", &["unavailable"]),
     ("body_reads", &["bodies", "unavailable"]),
     ("connections", &["caller"]),
@@ -476,7 +496,22 @@ pub const SERVER_EDGES: [(&str, &[&str]); 52] = [
             "refusals",
             "spans",
             "submission_rights",
+            "user_budget",
             "view",
+        ],
+    ),
+    (
+        "cas",
+        &[
+            "api_error",
+            "auth",
+            "disk",
+            "gateway",
+            "listen",
+            "metric_text",
+            "panics",
+            "refusals",
+            "user_budget",
         ],
     ),
     ("tls", &["config"]),

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use edges::{
-    API_EDGES, CLI_EDGES, COMPASS_EDGES, CORE_EDGES, CUEBOT_EDGES, EDGES, NIX_EDGES, OPENCUE_EDGES,
-    OPENJD_EDGES, SCCACHE_EDGES, SERVER_EDGES, STORE_EDGES, WORKER_EDGES,
+    API_EDGES, CAS_EDGES, CLI_EDGES, COMPASS_EDGES, CORE_EDGES, CUEBOT_EDGES, EDGES, NIX_EDGES,
+    OPENCUE_EDGES, OPENJD_EDGES, SCCACHE_EDGES, SERVER_EDGES, STORE_EDGES, WORKER_EDGES,
 };
 
 fn root() -> PathBuf {
@@ -93,6 +93,7 @@ fn modules_use_only_what_they_may() {
     check_modules("crates/core/src/", &CORE_EDGES);
     check_modules("crates/api/src/", &API_EDGES);
     check_modules("crates/store/src/", &STORE_EDGES);
+    check_modules("crates/cas/src/", &CAS_EDGES);
     check_modules("crates/server/src/", &SERVER_EDGES);
     check_modules("crates/gateway-compass/src/", &COMPASS_EDGES);
     check_modules("crates/gateway-nix/src/", &NIX_EDGES);

@@ -1,13 +1,13 @@
 //! The rights that a new token may have beyond its role.
 
-use windlass_api::{CreateToken, NAME_PATTERNS_MAX, Role, is_name_pattern};
+use windlass_api::{CacheRight, CreateToken, NAME_PATTERNS_MAX, Role, is_name_pattern};
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::engine::SERVABLE;
 
 /// Refuses rights that are not of the role, and a submitter's token that leaves one out. The error says why.
 pub(super) fn check_rights(request: &CreateToken) -> Result<(), String> {
     let bad = |why: &str| Err(why.to_owned());
-    let CreateToken { role, serves, for_users, queue, .. } = request;
+    let CreateToken { role, serves, for_users, queue, cache, .. } = request;
     if !serves.is_empty() && *role != Role::Worker {
         return bad(
             "only a token of the role worker has the right that its worker serves other systems' clients",
@@ -15,6 +15,13 @@ pub(super) fn check_rights(request: &CreateToken) -> Result<(), String> {
     }
     if let Some(system) = serves.iter().find(|system| !SERVABLE.contains(&system.as_str())) {
         return Err(format!("a worker serves clients of {}, not of '{system}'", SERVABLE.join(" and ")));
+    }
+    match (role, cache) {
+        (_, None) | (Role::User, Some(_)) | (Role::Viewer, Some(CacheRight::Read)) => {}
+        (Role::Viewer, Some(CacheRight::Write)) => {
+            return bad("a token of the role viewer changes nothing; give --role user with --cache write");
+        }
+        _ => return bad("only tokens of the roles user and viewer have a right to the cache of their own"),
     }
     match (role, for_users.is_empty(), queue) {
         (Role::Submitter, true, _) => {

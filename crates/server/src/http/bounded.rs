@@ -17,7 +17,9 @@ pub(super) async fn take_turn(State(app): State<App>, request: Request, next: Ne
         return next.run(request).await;
     };
     let (turns, path) = (&app.shared.turns, request.uri().path());
-    let (is_long, is_stream) = (is_long(path), is_stream(path));
+    let gateway = app.shared.gateways.of(path);
+    let is_long = is_long(path) || gateway.is_some_and(|gateway| gateway.lasts(path));
+    let is_stream = is_stream(path);
     let turn = match is_long || is_stream {
         true => turns.take_long(&caller),
         false => turns.take(&caller).await,

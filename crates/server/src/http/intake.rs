@@ -12,14 +12,12 @@ use crate::auth::{Auth, Caller, WORKER_PATHS};
 use crate::gateway::Gateway;
 use crate::listen::body::{BodyError, BodyReader};
 use crate::listen::budget::{RequestBudget, RequestShare, head_bytes};
-use crate::per_key::PerKey;
+use crate::user_budget::{UserBudget, UserShare};
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_api::ErrorCode;
 
 /// Bytes of a submission.
@@ -43,8 +41,6 @@ const LARGE_PART_BYTES: usize = 64 << 10;
 const SMALL_BODIES_BYTES_MAX: usize = 32 << 20;
 const SMALL_BODIES_BYTES_OF_USER_MAX: usize = 4 << 20;
 const SMALL_PART_BYTES: usize = 1 << 10;
-/// How long a body may wait for its part of the budget.
-const BUDGET_PATIENCE: Duration = Duration::from_secs(30);
 /// How many bytes a second a body must bring after its first half minute.
 const BODY_BYTES_PER_S: u32 = 256 << 10;
 
@@ -54,24 +50,10 @@ pub(super) struct Intake {
     strangers: Arc<RequestBudget>,
 }
 
-/// Bytes that users share.
-struct UserBudget {
-    all: Arc<Semaphore>,
-    parts_of_user: usize,
-    part_bytes: usize,
-    users: PerKey<String, Semaphore>,
-}
-
-/// A part of the budget, for as long as the request lasts.
-struct Share {
-    _user: OwnedSemaphorePermit,
-    _all: OwnedSemaphorePermit,
-}
-
 /// The shares of budgets and the turn that a request has for as long as it lasts.
 #[derive(Default)]
 pub(super) struct Holding {
-    _of_user: Option<Share>,
+    _of_user: Option<UserShare>,
     _of_strangers: Option<RequestShare>,
     _turn: Option<UserTurn>,
 }
@@ -124,42 +106,20 @@ impl Default for Intake {
     }
 }
 
-impl UserBudget {
-    fn new(bytes: usize, bytes_of_user: usize, part_bytes: usize) -> UserBudget {
-        UserBudget {
-            all: Arc::new(Semaphore::new(bytes / part_bytes)),
-            parts_of_user: bytes_of_user / part_bytes,
-            part_bytes,
-            users: PerKey::default(),
-        }
-    }
-
-    async fn share(&self, user: &str, bytes: usize) -> Result<Share, Bad> {
-        let parts = u32::try_from(bytes.div_ceil(self.part_bytes)).unwrap_or(u32::MAX);
-        let own = self.users.of(user.to_owned(), || Semaphore::new(self.parts_of_user));
-        let both = async {
-            // The user's first: a request that waits for that must not hold what others could use.
-            let user = own.acquire_many_owned(parts).await.ok()?;
-            Some(Share { _user: user, _all: self.all.clone().acquire_many_owned(parts).await.ok()? })
-        };
-        let share = tokio::time::timeout(BUDGET_PATIENCE, both).await.map_err(|_| Bad::Full)?;
-        share.ok_or(Bad::Full)
-    }
-}
-
 impl Intake {
     /// Room for a body of that number of bytes; where it has none, there is nothing to hold.
-    async fn share(&self, user: &str, bytes: usize) -> Result<Option<Share>, Bad> {
-        match bytes {
-            0 => Ok(None),
-            1..=SMALL_BODY_BYTES_MAX => self.small.share(user, bytes).await.map(Some),
-            _ => self.large.share(user, bytes).await.map(Some),
-        }
+    async fn share(&self, user: &str, bytes: usize) -> Result<Option<UserShare>, Bad> {
+        let budget = match bytes {
+            0 => return Ok(None),
+            1..=SMALL_BODY_BYTES_MAX => &self.small,
+            _ => &self.large,
+        };
+        budget.share(user, bytes).await.map(Some).ok_or(Bad::Full)
     }
 
     /// Users whose bodies are held, or wait for that; one that has small and large ones counts twice.
     pub fn user_count(&self) -> usize {
-        self.large.users.count() + self.small.users.count()
+        self.large.user_count() + self.small.user_count()
     }
 
     /// Strangers' requests whose bodies are coming.
@@ -279,6 +239,7 @@ mod tests {
     use super::*;
     use crate::auth::{Rights, Role};
     use futures_util::{FutureExt as _, StreamExt as _, stream};
+    use std::time::Duration;
     use windlass_api::CreateToken;
     use windlass_store::Store;
 

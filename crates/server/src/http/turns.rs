@@ -20,7 +20,7 @@ const UNDER_WAY_MAX: usize = 16;
 const IN_LINE_MAX: usize = 1_024;
 /// How long one may wait for its turn.
 const LINE_PATIENCE: Duration = Duration::from_secs(30);
-/// Waits for jobs, turns, event streams and outputs that are read, of one user at a time.
+/// Waits for jobs, turns, event streams, outputs that are read and requests to the cache, of one user at a time.
 const LONG_MAX: usize = 4_096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub(super) enum NoTurn {
     Waited,
     #[error("{UNDER_WAY_MAX} requests of this user are under way, and {IN_LINE_MAX} wait for their turn")]
     Line,
-    #[error("{LONG_MAX} waits for jobs, turns, event streams and outputs of this user are under way")]
+    #[error("{LONG_MAX} waits for jobs, turns, event streams, outputs and requests to the cache are under way")]
     Long,
 }
 

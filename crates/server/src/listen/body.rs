@@ -29,25 +29,46 @@ pub(crate) enum BodyError {
 
 pub(crate) struct BodyReader {
     parts: BodyDataStream,
+    pace: Pace,
+}
+
+/// How fast the parts of a body must come.
+pub(crate) struct Pace {
     begun: Instant,
-    bytes: usize,
+    bytes: u64,
     bytes_per_s: u32,
+}
+
+impl Pace {
+    /// For a body that must bring `bytes_per_s` after its first time.
+    pub fn new(bytes_per_s: u32) -> Pace {
+        Pace { begun: Instant::now(), bytes: 0, bytes_per_s }
+    }
+
+    /// When the next part must be there.
+    pub fn deadline(&self) -> Instant {
+        let grace = Duration::from_secs(self.bytes) / self.bytes_per_s;
+        (self.begun + BODY_PATIENCE + grace).min(Instant::now() + BODY_PAUSE_MAX)
+    }
+
+    /// A part has come.
+    pub fn came(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
 }
 
 impl BodyReader {
     /// For a body that must bring `bytes_per_s` after its first time.
     pub fn new(body: Body, bytes_per_s: u32) -> BodyReader {
-        BodyReader { parts: body.into_data_stream(), begun: Instant::now(), bytes: 0, bytes_per_s }
+        BodyReader { parts: body.into_data_stream(), pace: Pace::new(bytes_per_s) }
     }
 
     /// The next part; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let grace = Duration::from_secs(self.bytes as u64) / self.bytes_per_s;
-        let deadline = (self.begun + BODY_PATIENCE + grace).min(Instant::now() + BODY_PAUSE_MAX);
-        let next = tokio::time::timeout_at(deadline, self.parts.next()).await;
+        let next = tokio::time::timeout_at(self.pace.deadline(), self.parts.next()).await;
         let Some(part) = next.map_err(|_| BodyError::Slow)? else { return Ok(None) };
         let part = part.map_err(BodyError::Broken)?;
-        self.bytes += part.len();
+        self.pace.came(part.len());
         Ok(Some(part))
     }
 

@@ -128,7 +128,7 @@ pub const TABLES: [Table; 22] = [
     Table {
         name: "tokens",
         columns: "id:text hash:bytea role:text user/submitter:text worker:text note:text created expires revoked \
-            serves:text for_users:text queue:text",
+            serves:text for_users:text queue:text cache:text",
         order: "id",
     },
     Table { name: "history", columns: "signature:text samples:text at", order: "signature" },

@@ -9,7 +9,7 @@ use crate::{rows, spec};
 use std::collections::BTreeSet;
 
 const TOKEN: &str =
-    "id, hash, role, submitter, worker, note, created, expires, revoked, serves, for_users, queue";
+    "id, hash, role, submitter, worker, note, created, expires, revoked, serves, for_users, queue, cache";
 
 impl Postgres {
     /// Adds or revokes a token. False if the new id is taken, or if the token to revoke does not exist.
@@ -18,7 +18,7 @@ impl Postgres {
         let done = match &write {
             TokenWrite::Create(token) => {
                 let sql = format!(
-                    "INSERT INTO tokens ({TOKEN}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+                    "INSERT INTO tokens ({TOKEN}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
                      ON CONFLICT DO NOTHING"
                 );
                 let names = |names: &BTreeSet<String>| (!names.is_empty()).then(|| spec::to_json(names));
@@ -39,6 +39,7 @@ impl Postgres {
                             &serves,
                             &for_users,
                             &token.queue.as_deref().map(text),
+                            &token.cache,
                         ],
                     )
                     .await

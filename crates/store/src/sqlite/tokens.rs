@@ -8,14 +8,15 @@ use crate::{rows, spec};
 use rusqlite::{Connection, Transaction, params};
 use windlass_core::Time;
 
-const TOKEN: &str = "id, hash, role, user, worker, note, created, expires, revoked, serves, for_users, queue";
+const TOKEN: &str =
+    "id, hash, role, user, worker, note, created, expires, revoked, serves, for_users, queue, cache";
 
 /// Adds or revokes a token. False if the new id is taken, or if the token to revoke does not exist.
 pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
     let rows = match write {
         TokenWrite::Create(token) => db
             .prepare_cached(&format!(
-                "INSERT INTO tokens ({TOKEN}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+                "INSERT INTO tokens ({TOKEN}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
                  ON CONFLICT DO NOTHING"
             ))?
             .execute(params![
@@ -31,6 +32,7 @@ pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
                 (!token.serves.is_empty()).then(|| spec::to_json(&token.serves)),
                 (!token.for_users.is_empty()).then(|| spec::to_json(&token.for_users)),
                 token.queue,
+                token.cache,
             ])?,
         TokenWrite::Revoke(id, at) => db
             .prepare_cached("UPDATE tokens SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL")?

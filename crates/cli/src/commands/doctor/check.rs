@@ -133,7 +133,8 @@ fn writable(path: &Path) -> io::Result<()> {
     }
 }
 
-fn free_bytes(path: &Path) -> io::Result<u64> {
+/// Bytes that are free on the file system of a path.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let path = c_path(path)?;
     // SAFETY: all of its fields are integers, for which zero is a valid value.
     let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };

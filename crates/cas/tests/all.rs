@@ -1,0 +1,10 @@
+//! All tests of this crate as one program, which is linked once. Each file is a module: `--test all model::` runs one.
+
+mod hostile;
+mod model;
+mod proto;
+mod tree_directories;
+mod tree_files;
+mod tree_names;
+mod tree_scan;
+mod uploads;
