@@ -290,6 +290,11 @@ export interface components {
          * @enum {string}
          */
         By: "step" | "task";
+        /**
+         * @description What the holder of a token may do with the remote cache, where that is not what the role says.
+         * @enum {string}
+         */
+        CacheRight: "read" | "write";
         /** @description How a process is ended early. */
         Cancel: "terminate" | {
             /**
@@ -544,6 +549,7 @@ export interface components {
         };
         /** @description A token to be created. */
         CreateToken: {
+            cache?: components["schemas"]["CacheRight"] | null;
             /**
              * Format: int64
              * @description Milliseconds after which it expires; absent is never.
@@ -2608,6 +2614,7 @@ export interface components {
         };
         /** @description A token, without its secret. */
         Token: {
+            cache?: components["schemas"]["CacheRight"] | null;
             /**
              * Format: int64
              * @description When it was created.

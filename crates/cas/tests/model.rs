@@ -205,7 +205,7 @@ impl World {
                 assert!(known.used_s >= last_s, "{blob} was used before one that was evicted");
             }
         }
-        let left = |blob: &&usize| !is_gone(*blob);
+        let left = |blob: &&usize| !is_gone(blob);
         let bytes: u64 = before.keys().filter(left).map(|blob| size(*blob)).sum();
         let is_all = before.iter().all(|(blob, known)| is_gone(blob) || !may_go(blob, known));
         assert!(bytes <= aim || is_all, "{bytes} bytes are left, and some could go");

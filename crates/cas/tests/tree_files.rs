@@ -368,7 +368,7 @@ proptest! {
         pattern in "[ab/.*?{},\\[\\]!\\\\-]{0,20}",
         path in "[ab]{1,2}(/[ab]{1,2}){0,3}",
     ) {
-        if let Ok(globs) = PathGlobs::parse(&[pattern.clone()]) {
+        if let Ok(globs) = PathGlobs::parse(std::slice::from_ref(&pattern)) {
             // What matches is reached through all directories on the way.
             if !globs.matching(&path).is_empty() {
                 for (at, _) in path.match_indices('/') {

@@ -16,59 +16,74 @@ use tokio_postgres::types::ToSql;
 /// What a dependency waits for, once it is done.
 #[derive(Clone, Copy)]
 pub(crate) enum Done<'a> {
-    Frame(&'a str),
-    /// One frame of a layer, which is enough for dependencies on any frame.
-    AnyFrame(&'a str),
+    /// One frame, and with it dependencies on any frame of its layer.
+    Frame { frame: &'a str, layer: &'a str },
     /// All frames of a layer.
     Layer(&'a str),
     /// All frames of a job.
     Job(&'a str),
 }
 
-/// Closes the dependencies on what is done. Returns the number of frames that were counted down.
-pub(crate) async fn satisfy(tx: &Transaction<'_>, done: Done<'_>) -> Result<u64, CallError> {
-    let (which, id) = match done {
-        Done::Frame(id) => ("pk_frame_depend_on = $1", id),
-        Done::AnyFrame(id) => ("b_any AND pk_frame_depend_on IS NULL AND pk_layer_depend_on = $1", id),
-        Done::Layer(id) => ("pk_frame_depend_on IS NULL AND pk_layer_depend_on = $1", id),
+/// Closes the dependencies on what is done.
+pub(crate) async fn satisfy(tx: &Transaction<'_>, done: Done<'_>) -> Result<(), CallError> {
+    let (which, ids) = match done {
+        Done::Frame { frame, layer } => (
+            "(pk_frame_depend_on = $1 OR b_any AND pk_frame_depend_on IS NULL AND pk_layer_depend_on = $2)",
+            vec![frame, layer],
+        ),
+        Done::Layer(id) => ("pk_frame_depend_on IS NULL AND pk_layer_depend_on = $1", vec![id]),
         Done::Job(id) => {
-            ("pk_frame_depend_on IS NULL AND pk_layer_depend_on IS NULL AND pk_job_depend_on = $1", id)
+            ("pk_frame_depend_on IS NULL AND pk_layer_depend_on IS NULL AND pk_job_depend_on = $1", vec![id])
         }
     };
+    let values: Vec<&(dyn ToSql + Sync)> = ids.iter().map(|id| id as &(dyn ToSql + Sync)).collect();
     let which = format!("NOT b_composite AND {which}");
     // The end of a frame does not lock the jobs that wait for a whole layer or job of which many frames are open when
     // it comes. Others may have ended most of them while it waited for the lock of its own job.
     if matches!(done, Done::Layer(_) | Done::Job(_)) {
         let jobs = format!("SELECT pk_job_depend_er FROM depend WHERE b_active AND {which}");
-        if !try_lock_jobs(tx, &jobs, &[&id]).await? {
+        if !try_lock_jobs(tx, &jobs, &values).await? {
             return Err(CallError::Crossed);
         }
     }
-    close(tx, &which, &[&id]).await
+    close(tx, &which, &values).await
 }
 
 /// Closes the dependencies that `which` picks, and counts their frames down. `which` is part of the statement and never
-/// what a client sent. Returns the number of frames that were counted down. The jobs that wait must be locked.
+/// what a client sent. The jobs that wait must be locked.
+///
+/// The frames of each kind of dependency are found by the index of that kind. One condition for all kinds would read all
+/// frames of the job for each one that ends.
 pub(crate) async fn close(
     tx: &Transaction<'_>,
     which: &str,
     values: &[&(dyn ToSql + Sync)],
-) -> Result<u64, CallError> {
+) -> Result<(), CallError> {
     let statement = format!(
         "WITH closed AS (
              UPDATE depend SET b_active = false, ts_satisfied = current_timestamp, str_signature = pk_depend
               WHERE b_active AND ({which})
              RETURNING pk_job_depend_er AS job, pk_layer_depend_er AS layer, pk_frame_depend_er AS frame, b_composite
-         ), freed AS (
-             SELECT frame.pk_frame, count(*) AS times FROM closed JOIN frame ON frame.pk_job = closed.job
-                AND (closed.layer IS NULL OR frame.pk_layer = closed.layer)
-                AND (closed.frame IS NULL OR frame.pk_frame = closed.frame)
-              WHERE NOT closed.b_composite GROUP BY 1
          )
-         UPDATE frame SET int_depend_count = greatest(int_depend_count - freed.times, 0)
-           FROM freed WHERE frame.pk_frame = freed.pk_frame"
+         SELECT CASE WHEN frame IS NOT NULL THEN 'pk_frame' WHEN layer IS NOT NULL THEN 'pk_layer' ELSE 'pk_job' END AS key,
+                coalesce(frame, layer, job) AS id, count(*)
+           FROM closed WHERE NOT b_composite GROUP BY 1, 2"
     );
-    Ok(tx.execute(&tx.prepare_cached(&statement).await?, values).await?)
+    let closed = tx.query(&tx.prepare_cached(&statement).await?, values).await?;
+    for key in ["pk_frame", "pk_layer", "pk_job"] {
+        let of_key = || closed.iter().filter(|row| row.get::<_, &str>(0) == key);
+        let ids: Vec<&str> = of_key().map(|row| row.get(1)).collect();
+        if ids.is_empty() {
+            continue;
+        }
+        let times: Vec<i64> = of_key().map(|row| row.get(2)).collect();
+        let statement = format!(
+            "UPDATE frame SET int_depend_count = greatest(int_depend_count - own.times, 0)
+               FROM unnest($1::text[], $2::bigint[]) AS own (id, times) WHERE frame.{key} = own.id"
+        );
+        tx.execute(&tx.prepare_cached(&statement).await?, &[&ids, &times]).await?;
+    }
+    Ok(())
 }
 
 /// Opens a dependency again that was closed. False where it is open, or stands for those between pairs of frames.

@@ -85,20 +85,25 @@ async fn an_end_whose_transaction_is_ended_again_and_again_counts_at_last() {
     farm.audit().await;
 }
 
+/// Each frame of layer `b` waits for the frame of layer `a` with its number.
+async fn let_frames_wait(farm: &Farm, frames: u32) {
+    farm.run(&format!(
+        "INSERT INTO depend (pk_depend, pk_job_depend_on, pk_layer_depend_on, pk_frame_depend_on, pk_job_depend_er,
+                pk_layer_depend_er, pk_frame_depend_er, str_type, str_signature)
+         SELECT 'f' || n, 'J', 'a', 'a-' || n, 'J', 'b', 'b-' || n, 'FRAME_ON_FRAME', 'f' || n
+           FROM generate_series(1, {frames}) AS n;
+         UPDATE frame SET int_depend_count = 1, str_state = 'DEPEND' WHERE pk_layer = 'b'"
+    ))
+    .await;
+}
+
 /// What is left of a farm when one of its statements fails, by its number, and how many there were.
 async fn outcome_with_fault(number: u64) -> Option<(String, u64)> {
     let farm = farm().await?;
     let (rqd, client) = (Host::connect(&farm).await, Client::connect(&farm).await);
     rqd.boot("h1").await;
     farm.job(&[("a", 3), ("b", 3)], 3).await;
-    farm.run(
-        "INSERT INTO depend (pk_depend, pk_job_depend_on, pk_layer_depend_on, pk_frame_depend_on, pk_job_depend_er,
-                pk_layer_depend_er, pk_frame_depend_er, str_type, str_signature)
-         SELECT 'f' || n, 'J', 'a', 'a-' || n, 'J', 'b', 'b-' || n, 'FRAME_ON_FRAME', 'f' || n
-           FROM generate_series(1, 3) AS n;
-         UPDATE frame SET int_depend_count = 1, str_state = 'DEPEND' WHERE pk_layer = 'b'",
-    )
-    .await;
+    let_frames_wait(&farm, 3).await;
     for (frame, proc_id) in [("a-1", "p1"), ("a-2", "p2"), ("a-3", "p3")] {
         farm.book(frame, "h1", proc_id).await;
     }
@@ -138,4 +143,28 @@ async fn whichever_statement_fails_once_the_outcome_is_the_same() {
         let (outcome, _) = outcome_with_fault(number).await.unwrap();
         assert_eq!(outcome, expected, "the statement with the number {number} failed");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_reads_as_many_frames_however_large_its_job_is() {
+    const FRAMES: u32 = 2_000;
+    const ENDS: u32 = 20;
+    let Some(farm) = farm().await else { return };
+    let rqd = Host::connect(&farm).await;
+    rqd.boot("h1").await;
+    farm.job(&[("a", FRAMES), ("b", FRAMES)], 0).await;
+    let_frames_wait(&farm, FRAMES).await;
+    for n in 1..=ENDS {
+        let (frame, proc_id) = (format!("a-{n}"), format!("p{n}"));
+        farm.book(&frame, "h1", &proc_id).await;
+        rqd.ended(&frame, &proc_id, 0).await;
+        until_state(&farm, &frame, "SUCCEEDED").await;
+    }
+    assert_eq!(farm.state(&format!("b-{ENDS}")).await, "WAITING");
+    let read = farm.rows_read("frame").await;
+    // Setting up reads each frame of `b` once or twice, and a frame's state is asked for until it has changed.
+    assert!(
+        read < u64::from(6 * FRAMES),
+        "{read} rows of frames were read for {ENDS} ends in a job of {FRAMES}"
+    );
 }

@@ -64,11 +64,11 @@ mod view;
 pub use activity::OpenRequest;
 pub use api_error::ApiError;
 pub use bounded_json::{BadJson, JsonLimits, read_json};
+pub use cas::{CacheOptions, RemoteCache, default_cas_bytes};
 pub use config::{
     AuthConfig, BoardConfig, CasSettings, CompassConfig, Config, ConfigError, Lease, MachineConfig,
     NotifyConfig, Reads, SccacheConfig, Setting, TelemetryConfig, Tls as TlsConfig, UserLimits,
 };
-pub use cas::{CacheOptions, RemoteCache, default_cas_bytes};
 pub use connections::RoomLimits;
 pub use door::{TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
 pub use events::Subscription;

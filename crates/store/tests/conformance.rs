@@ -151,8 +151,7 @@ fn tokens_are_kept_and_end_once() {
         let revoke = |id: &str, at| store.write_token(TokenWrite::Revoke(id.to_owned(), Time(at)));
         assert!(create(token("b")).await.unwrap());
         assert!(create(other.clone()).await.unwrap());
-        let thief = TokenRecord { hash: [8; 32], ..token("b") };
-        assert!(!create(thief).await.unwrap(), "an id is taken once");
+        assert!(!create(TokenRecord { hash: [8; 32], ..token("b") }).await.unwrap(), "taken once");
         assert_eq!(store.tokens().await.unwrap(), [other.clone(), token("b")]);
         assert!(revoke("b", 6).await.unwrap());
         assert!(!revoke("b", 7).await.unwrap(), "it ended before");
@@ -253,12 +252,11 @@ fn every_end_comes_back() {
         ];
         commit(&store, vec![new_job(1, spec("n", "u", None))]).await;
         for (index, kind) in (0u32..).zip(&ends) {
-            let a = task(1, index);
-            commit(&store, vec![book(a, 1), end(a, 1, TaskState::Failed, kind.clone())]).await;
+            let ended = end(task(1, index), 1, TaskState::Failed, kind.clone());
+            commit(&store, vec![book(task(1, index), 1), ended]).await;
         }
-        let rows = store.tasks(JobId(1), 0..100).await.unwrap();
-        let stored: Vec<End> = rows.into_iter().map(|task| task.result.unwrap().end).collect();
-        assert_eq!(stored, ends);
+        let rows = store.tasks(JobId(1), 0..100).await.unwrap().into_iter();
+        assert_eq!(rows.map(|task| task.result.unwrap().end).collect::<Vec<_>>(), ends);
     });
 }
 

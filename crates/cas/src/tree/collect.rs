@@ -190,7 +190,7 @@ impl OutputSearch<'_> {
         }
         let is_output = inside.is_some() || !matching.is_empty();
         let may_be_directory = matches!(kind, FileType::Directory | FileType::Unknown);
-        if !is_output && !(may_be_directory && self.globs.may_reach(&path)) {
+        if !(is_output || may_be_directory && self.globs.may_reach(&path)) {
             return Ok(());
         }
         if let Err(why) = check_path(&path) {

@@ -51,7 +51,7 @@ pub enum EntryKind {
 /// Where the bytes of a blob are that the store may lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UploadFrom {
-    /// An encoded message.
+    /// An encoded Directory message, which no file holds.
     Message(Vec<u8>),
     /// A file. It may have changed since, which the store notices.
     File(PathBuf),

@@ -88,10 +88,15 @@ UPDATE frame SET str_state = $2, int_exit_status = $3, int_mem_max_used = greate
            * extract(epoch FROM current_timestamp + interval '1 second' - ts_started))::integer,
        int_total_past_gpu_time = int_total_past_gpu_time + round(int_gpus
            * extract(epoch FROM current_timestamp + interval '1 second' - ts_started))::integer
- WHERE pk_frame = $1 AND str_state = 'RUNNING'";
-const SPENT: &str = "
-SELECT greatest(extract(epoch FROM ts_stopped - ts_started), 0)::bigint, int_cores, int_gpus
-  FROM frame WHERE pk_frame = $1";
+ WHERE pk_frame = $1 AND str_state = 'RUNNING'
+RETURNING greatest(extract(epoch FROM ts_stopped - ts_started), 0)::bigint, int_cores, int_gpus";
+
+/// What a run took of its host.
+pub(crate) struct Spent {
+    clock_s: i64,
+    cores: i32,
+    gpus: i32,
+}
 
 pub(crate) async fn complete(
     tx: &Transaction<'_>,
@@ -135,8 +140,10 @@ pub(crate) async fn complete(
     // The state is kept for people: a kill for memory says more than the signal that it came with.
     let exit_status =
         if ending.killed_for_memory { frame.exit_status } else { i64::from(report.exit_status) };
-    stop(tx, &frame.frame, verdict.state(), exit_status, run.max_rss).await?;
-    count_usage(tx, &frame, exit_status).await?;
+    let spent = stop(tx, &frame.frame, verdict.state(), exit_status, run.max_rss).await?;
+    if let Some(spent) = spent {
+        count_usage(tx, &frame, exit_status, &spent).await?;
+    }
     if ending.is_memory_failure() && verdict == Verdict::Waiting {
         raise_memory(tx, &frame, reserved_kib).await?;
     }
@@ -185,46 +192,52 @@ fn ending(report: &FrameCompleteReport, frame: &Held) -> Ending {
     }
 }
 
-/// Writes the state of a frame that ran. A running frame gets no state twice, because the row is locked.
+/// Writes the state of a frame that ran. A running frame gets no state twice, because the row is locked: `None` for one
+/// that does not run.
 pub(crate) async fn stop(
     tx: &Transaction<'_>,
     frame: &str,
     state: &str,
     exit_status: i64,
     max_rss_kib: i64,
-) -> Result<bool, CallError> {
+) -> Result<Option<Spent>, CallError> {
     let statement = tx.prepare_cached(STOP).await?;
-    let stopped = tx.execute(&statement, &[&frame, &state, &exit_status, &max_rss_kib]).await?;
-    Ok(stopped == 1)
+    let stopped = tx.query_opt(&statement, &[&frame, &state, &exit_status, &max_rss_kib]).await?;
+    Ok(stopped.map(|row| Spent {
+        clock_s: row.get::<_, Option<i64>>(0).unwrap_or(0),
+        cores: row.get(1),
+        gpus: row.get(2),
+    }))
 }
 
 /// Adds a run to the figures of job and layer. The history of a job that ends takes them over.
-async fn count_usage(tx: &Transaction<'_>, frame: &Held, exit_status: i64) -> Result<(), CallError> {
-    let spent = tx.query_one(&tx.prepare_cached(SPENT).await?, &[&frame.frame]).await?;
-    let clock_s = spent.get::<_, Option<i64>>(0).unwrap_or(0);
-    let (cores, gpus): (i32, i32) = (spent.get(1), spent.get(2));
-    let core_s = clock_s * i64::from(cores) / 100;
-    let gpu_s = clock_s * i64::from(gpus);
-    let clock_s = i32::try_from(clock_s).unwrap_or(i32::MAX);
-    let end = if exit_status == 0 { "success" } else { "fail" };
-    let high =
-        if exit_status == 0 { ", int_clock_time_high = greatest(int_clock_time_high, $4)" } else { "" };
-    let low = if exit_status == 0 {
-        ", int_clock_time_low = CASE WHEN int_clock_time_low = 0 THEN $4 ELSE least(int_clock_time_low, $4) END"
-    } else {
-        ""
+async fn count_usage(
+    tx: &Transaction<'_>,
+    frame: &Held,
+    exit_status: i64,
+    spent: &Spent,
+) -> Result<(), CallError> {
+    let core_s = spent.clock_s * i64::from(spent.cores) / 100;
+    let gpu_s = spent.clock_s * i64::from(spent.gpus);
+    let clock_s = i32::try_from(spent.clock_s).unwrap_or(i32::MAX);
+    let (end, high, low) = match exit_status {
+        0 => (
+            "success",
+            ", int_clock_time_high = greatest(int_clock_time_high, $5)",
+            ", int_clock_time_low = CASE WHEN int_clock_time_low = 0 THEN $5 ELSE least(int_clock_time_low, $5) END",
+        ),
+        _ => ("fail", "", ""),
     };
-    for (table, key, id, extra) in
-        [("job_usage", "pk_job", &frame.job, ""), ("layer_usage", "pk_layer", &frame.layer, low)]
-    {
-        let statement = format!(
-            "UPDATE {table} SET int_core_time_{end} = int_core_time_{end} + $2,
-                    int_gpu_time_{end} = int_gpu_time_{end} + $3,
-                    int_clock_time_{end} = int_clock_time_{end} + $4,
-                    int_frame_{end}_count = int_frame_{end}_count + 1{high}{extra} WHERE {key} = $1"
-        );
-        tx.execute(&tx.prepare_cached(&statement).await?, &[id, &core_s, &gpu_s, &clock_s]).await?;
-    }
+    let added = format!(
+        "int_core_time_{end} = int_core_time_{end} + $3, int_gpu_time_{end} = int_gpu_time_{end} + $4,
+         int_clock_time_{end} = int_clock_time_{end} + $5, int_frame_{end}_count = int_frame_{end}_count + 1{high}"
+    );
+    let statement = format!(
+        "WITH of_job AS (UPDATE job_usage SET {added} WHERE pk_job = $1)
+         UPDATE layer_usage SET {added}{low} WHERE pk_layer = $2"
+    );
+    let statement = tx.prepare_cached(&statement).await?;
+    tx.execute(&statement, &[&frame.job, &frame.layer, &core_s, &gpu_s, &clock_s]).await?;
     Ok(())
 }
 
@@ -275,22 +288,26 @@ async fn frame_done(
     succeeded: bool,
 ) -> Result<(), CallError> {
     if succeeded {
-        depends::satisfy(tx, Done::Frame(frame)).await?;
-        depends::satisfy(tx, Done::AnyFrame(layer)).await?;
+        depends::satisfy(tx, Done::Frame { frame, layer }).await?;
     }
-    if left(tx, "layer_stat WHERE pk_layer", layer).await? <= 0 && succeeded {
+    let (of_layer, of_job) = left(tx, layer, job).await?;
+    if of_layer <= 0 && succeeded {
         depends::satisfy(tx, Done::Layer(layer)).await?;
     }
-    if left(tx, "job_stat WHERE pk_job", job).await? <= 0 {
+    if of_job <= 0 {
         finish_job(tx, job).await?;
     }
     Ok(())
 }
 
-/// Frames of a layer or a job that are not done. `of` is part of the statement.
-async fn left(tx: &Transaction<'_>, of: &'static str, key: &str) -> Result<i64, CallError> {
-    let statement = tx.prepare_cached(&format!("SELECT {OPEN_FRAMES} FROM {of} = $1")).await?;
-    Ok(tx.query_one(&statement, &[&key]).await?.get(0))
+/// Frames of a layer, and of its job, that are not done.
+async fn left(tx: &Transaction<'_>, layer: &str, job: &str) -> Result<(i64, i64), CallError> {
+    let statement = format!(
+        "SELECT coalesce((SELECT {OPEN_FRAMES} FROM layer_stat WHERE pk_layer = $1), 0)::bigint,
+                coalesce((SELECT {OPEN_FRAMES} FROM job_stat WHERE pk_job = $2), 0)::bigint"
+    );
+    let row = tx.query_one(&tx.prepare_cached(&statement).await?, &[&layer, &job]).await?;
+    Ok((row.get(0), row.get(1)))
 }
 
 /// Ends a job: its name becomes free, a trigger closes its history, and what waited for it may run.

@@ -229,9 +229,19 @@ impl Farm {
         }
     }
 
-    /// Circles of transactions that PostgreSQL has found. Connections count theirs when they end, so all of the farm
-    /// end.
+    /// Circles of transactions that PostgreSQL has found. All of the farm end.
     pub async fn deadlocks(&self) -> String {
+        self.counted("SELECT deadlocks::text FROM pg_stat_database WHERE datname = current_database()").await
+    }
+
+    /// Rows of a table that statements have read. All of the farm end.
+    pub async fn rows_read(&self, table: &str) -> u64 {
+        let read = "SELECT (seq_tup_read + idx_tup_fetch)::text FROM pg_stat_user_tables WHERE relname";
+        self.counted(&format!("{read} = '{table}'")).await.parse().unwrap()
+    }
+
+    /// A figure that PostgreSQL counts. Connections add theirs when they end, so all of the farm end.
+    async fn counted(&self, figure: &str) -> String {
         self.pool.close();
         let (client, connection) = self.config.connect(NoTls).await.unwrap();
         tokio::spawn(connection);
@@ -242,8 +252,7 @@ impl Farm {
             assert!(began.elapsed() < WAIT_MAX, "connections are left");
             tokio::task::yield_now().await;
         }
-        let counted = "SELECT deadlocks::text FROM pg_stat_database WHERE datname = current_database()";
-        client.query_one(counted, &[]).await.unwrap().get(0)
+        client.query_one(figure, &[]).await.unwrap().get(0)
     }
 
     /// A host of 4 cores that nothing listens at, with the tag of its allocation.

@@ -19,7 +19,7 @@ const LEVEL: i32 = 1;
 
 /// Where the bytes of an upload go.
 pub(super) enum UploadSink {
-    Plain(BlobWriter),
+    Plain(Box<BlobWriter>),
     Zstd(Box<Decoder<'static, Grown<BlobWriter>>>),
 }
 
@@ -43,7 +43,7 @@ impl UploadSink {
     /// All bytes have come.
     pub fn commit(self, now_ms: u64) -> Result<(), CacheTrouble> {
         let writer = match self {
-            UploadSink::Plain(writer) => writer,
+            UploadSink::Plain(writer) => *writer,
             UploadSink::Zstd(mut decoder) => {
                 let done = decoder.do_finish();
                 done.map_err(|error| decoder.get_mut().why(error))?;

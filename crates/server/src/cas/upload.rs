@@ -37,7 +37,7 @@ impl Upload {
         let sink = store.with(move |blobs| {
             let writer = blobs.writer(digest)?;
             match packing {
-                Packing::Plain => Ok(UploadSink::Plain(writer)),
+                Packing::Plain => Ok(UploadSink::Plain(Box::new(writer))),
                 Packing::Zstd => UploadSink::zstd(writer, digest.size),
             }
         });
@@ -47,7 +47,7 @@ impl Upload {
 
     /// Goes on with what an earlier upload has left.
     pub fn resume(digest: Digest, writer: BlobWriter, bytes: u64) -> Upload {
-        let sink = SinkPlace::here(UploadSink::Plain(writer));
+        let sink = SinkPlace::here(UploadSink::Plain(Box::new(writer)));
         Upload { digest, packing: Packing::Plain, part: Vec::new(), bytes, sink }
     }
 
@@ -93,7 +93,7 @@ impl Upload {
             Ok(sink)
         });
         match *written.await.ok()? {
-            UploadSink::Plain(writer) => Some((writer, self.bytes)),
+            UploadSink::Plain(writer) => Some((*writer, self.bytes)),
             UploadSink::Zstd(_) => None,
         }
     }

@@ -29,7 +29,9 @@ pub(super) enum NoTurn {
     Waited,
     #[error("{UNDER_WAY_MAX} requests of this user are under way, and {IN_LINE_MAX} wait for their turn")]
     Line,
-    #[error("{LONG_MAX} waits for jobs, turns, event streams, outputs and requests to the cache are under way")]
+    #[error(
+        "{LONG_MAX} waits for jobs, turns, event streams, outputs and requests to the cache are under way"
+    )]
     Long,
 }
 

@@ -79,7 +79,7 @@ impl CacheCall {
 }
 
 /// True of the path of a call.
-pub(in super::super) fn is_call(path: &str) -> bool {
+pub fn is_call(path: &str) -> bool {
     CacheCall::of(path).is_some()
 }
 
