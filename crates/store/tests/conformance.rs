@@ -6,8 +6,8 @@ use std::sync::Arc;
 use windlass_core::engine::Write;
 use windlass_core::job::{
     AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, EqualRuns,
-    FailFast, FailLimit, Hints, JobSpec, JobState, Jobserver, Kind, LaunchFault, OnEnd, StepSpec, Stop,
-    TaskResult, TaskState, Tries,
+    FailFast, FailLimit, Hints, JobSpec, JobState, Jobserver, Kind, OnEnd, StepSpec, Stop, TaskResult,
+    TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};
@@ -234,31 +234,6 @@ fn a_result_counts_once_and_a_late_one_is_history() {
         let history = store.history(a).await.unwrap();
         assert_eq!(history.len(), 1, "said twice, and of attempts that never were: {history:?}");
         assert_eq!((history[0].late, history[0].worker), (true, worker));
-    });
-}
-
-#[test]
-fn every_end_comes_back() {
-    on_all(async |store| {
-        let ends = [
-            End::Exited(0),
-            End::Exited(255),
-            End::Signaled(11),
-            End::TimeLimit,
-            End::OutOfMemory,
-            End::Canceled,
-            End::Recalled,
-            End::NotStarted { why: "no such file".to_owned(), fault: LaunchFault::Unknown },
-            End::Lost,
-        ];
-        commit(&store, vec![new_job(1, spec("n", "u", None))]).await;
-        for (index, kind) in (0u32..).zip(&ends) {
-            let a = task(1, index);
-            commit(&store, vec![book(a, 1), end(a, 1, TaskState::Failed, kind.clone())]).await;
-        }
-        let rows = store.tasks(JobId(1), 0..100).await.unwrap();
-        let stored: Vec<End> = rows.into_iter().map(|task| task.result.unwrap().end).collect();
-        assert_eq!(stored, ends);
     });
 }
 
