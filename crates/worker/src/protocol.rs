@@ -137,7 +137,7 @@ pub enum ToKeeper {
     /// The answer to `Prepare`. Without a directory the attempt does not start, for the reason `why`.
     Prepared {
         task: TaskRef,
-        /// That of `Prepare`.
+        /// The epoch that `Prepare` had.
         epoch: u64,
         /// The attempt's new directory with its inputs, as an absolute path.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ pub enum ToKeeper {
     /// The answer to `Collect`. The attempt's result goes out.
     Collected {
         task: TaskRef,
-        /// That of `Collect`.
+        /// The epoch that `Collect` had.
         epoch: u64,
         /// Why its outputs could not be kept, for people; `None` if they are.
         #[serde(default, skip_serializing_if = "Option::is_none")]

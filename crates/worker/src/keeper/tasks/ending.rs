@@ -24,7 +24,11 @@ impl Tasks {
             for task in chunk::tasks(waiting.task, &waiting.riders) {
                 self.end_unstarted(task, waiting.epoch, (WireEnd::Recalled, false), link);
             }
+            if let Some(place) = waiting.place {
+                place.discard(link);
+            }
         }
+        self.fence_collecting(link);
         for running in self.running.values_mut() {
             // A task between two actions of its session must not begin the next one.
             if running.exit.is_none() || running.is_entering() {
