@@ -21,6 +21,9 @@ impl Tasks {
     /// Kills all tasks at once, because the lease has run out and the server may book them elsewhere at any moment.
     pub fn fence(&mut self, link: &mut Link) {
         for waiting in std::mem::take(&mut self.waiting) {
+            if waiting.parked {
+                self.booked.sub(&waiting.request);
+            }
             for task in chunk::tasks(waiting.task, &waiting.riders) {
                 self.end_unstarted(task, waiting.epoch, (WireEnd::Recalled, false), link);
             }

@@ -214,6 +214,11 @@ fn one_that_has_no_directory_when_its_turn_comes_holds_its_room() {
     assert_eq!((bench.booked_cpu(), bench.told()), (0, vec!["0 Recalled".to_owned()]));
     bench.hear(prepared(0));
     assert_eq!(bench.told(), ["discard /w/files/1.0.1"]);
+    bench.start(1);
+    bench.tasks.start_waiting(&mut bench.link);
+    assert_eq!(bench.booked_cpu(), 100);
+    bench.tasks.fence(&mut bench.link);
+    assert_eq!(bench.booked_cpu(), 0, "the room is free when there is a lease again");
 }
 
 #[test]
