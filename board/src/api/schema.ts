@@ -317,7 +317,7 @@ export interface components {
             tasks: number;
         };
         /** @enum {string} */
-        CauseWord: "directory" | "program" | "user" | "not_started" | "exit_code" | "signal" | "out_of_memory" | "time_limit" | "lost" | "canceled" | "dependency" | "other";
+        CauseWord: "directory" | "program" | "user" | "not_started" | "exit_code" | "signal" | "out_of_memory" | "time_limit" | "lost" | "outputs_lost" | "canceled" | "dependency" | "other";
         /** @description A change after which the task runs, or is the next to run. Each was tried on a copy of the engine. */
         Change: {
             by?: components["schemas"]["ChangeBy"] | null;
@@ -665,7 +665,7 @@ export interface components {
          * @description How an attempt ended.
          * @enum {string}
          */
-        End: "exited" | "signal" | "time_limit" | "oom" | "canceled" | "recalled" | "not_started" | "lost";
+        End: "exited" | "signal" | "time_limit" | "oom" | "canceled" | "recalled" | "not_started" | "lost" | "outputs_lost";
         /** @description Number of jobs by the state in which they ended. */
         EndedJobs: {
             /**
@@ -788,7 +788,7 @@ export interface components {
         };
         /** @description Attempts that failed for one cause. */
         FailureCause: {
-            /** @description `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, or `lost`. Newer servers may know more words. */
+            /** @description `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, `lost`, or `outputs_lost`. Newer servers may know more words. */
             cause: string;
             /** @description The jobs with most of them, the most first, at most 5. */
             jobs?: components["schemas"]["CauseJob"][];
@@ -1569,12 +1569,12 @@ export interface components {
                 jobserver?: components["schemas"]["JobserverUse"] | null;
                 /**
                  * Format: double
-                 * @description The progress that it reports, in percent; only while it runs.
+                 * @description The progress that it reports, in percent; only while it is booked or runs.
                  */
                 progress?: number | null;
                 /** @description State of the task now. */
                 state: components["schemas"]["TaskState"];
-                /** @description The status that it reports; only while it runs. */
+                /** @description The status that it reports, or what its worker does with its files; only while it is booked or runs. */
                 status?: string | null;
                 /** @description The name of its step. */
                 step: string;
@@ -2524,12 +2524,12 @@ export interface components {
             jobserver?: components["schemas"]["JobserverUse"] | null;
             /**
              * Format: double
-             * @description The progress that it reports, in percent; only while it runs.
+             * @description The progress that it reports, in percent; only while it is booked or runs.
              */
             progress?: number | null;
             /** @description State of the task now. */
             state: components["schemas"]["TaskState"];
-            /** @description The status that it reports; only while it runs. */
+            /** @description The status that it reports, or what its worker does with its files; only while it is booked or runs. */
             status?: string | null;
             /** @description The name of its step. */
             step: string;

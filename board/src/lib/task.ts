@@ -25,6 +25,8 @@ export function endOf(attempt: Attempt): string {
       return 'not started';
     case 'lost':
       return 'lost with its worker';
+    case 'outputs_lost':
+      return 'its outputs were lost';
   }
 }
 

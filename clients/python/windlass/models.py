@@ -166,10 +166,11 @@ class Attempt(Model):
     started_ms: Optional[int] = None
     finished_ms: Optional[int] = None
     end: Optional[str] = None
-    """How it ended: `exited`, `signal`, `time_limit`, `oom`, `canceled`, `recalled`, `not_started` or `lost`."""
+    """How it ended: `exited`, `signal`, `time_limit`, `oom`, `canceled`, `recalled`, `not_started`, `lost` or
+    `outputs_lost`."""
     exit_code: Optional[int] = None
     message: Optional[str] = None
-    """Why it could not be started, or the task's own message about its failure."""
+    """Why it could not be started or its outputs not be kept, or the task's own message about its failure."""
     cpu_ms: Optional[int] = None
     peak_memory_bytes: Optional[int] = field_of("peak_memory", None)
     out_bytes: int = 0
@@ -184,7 +185,7 @@ class Failure(Model):
 
     cause: str
     """One word for programs: `directory`, `program`, `user`, `not_started`, `exit_code`, `signal`, `out_of_memory`,
-    `time_limit`, `lost`, `canceled`, `dependency` or `other`."""
+    `time_limit`, `lost`, `outputs_lost`, `canceled`, `dependency` or `other`."""
     summary: str
     """The cause as a sentence, such as "exit code 4"."""
     message: Optional[str] = None
@@ -274,7 +275,7 @@ class Task(Model):
     """The last attempt."""
     value: Optional[str] = None
     progress: Optional[float] = None
-    """The progress that it reports, in percent; only while it runs."""
+    """The progress that it reports, in percent; only while it is booked or runs."""
     status: Optional[str] = None
     jobserver: Optional[JobserverUse] = None
     """Only while it runs, and of a task with a jobserver."""
@@ -307,6 +308,7 @@ class Task(Model):
             "oom": "ran out of memory",
             "not_started": "could not be started",
             "lost": "was lost with its worker",
+            "outputs_lost": "succeeded, but its outputs could not be kept",
         }
         said = words.get(last.end or "", f"is {self.state}")
         return f"{said}: {last.message}" if last.message else said

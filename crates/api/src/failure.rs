@@ -100,7 +100,10 @@ pub struct JobReason {
 impl Failure {
     /// The failure of an attempt, without its output.
     pub fn from_core(attempt: &FailedAttempt<'_>) -> Self {
-        let result = attempt.result.filter(|result| !matches!(result.end, core::End::NotStarted { .. }));
+        // The sentence has all that the worker said.
+        let quotes =
+            |end: &core::End| matches!(end, core::End::NotStarted { .. } | core::End::OutputsLost { .. });
+        let result = attempt.result.filter(|result| !quotes(&result.end));
         Failure {
             cause: attempt.cause().into(),
             summary: attempt.summary(),

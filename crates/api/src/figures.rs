@@ -326,7 +326,8 @@ pub struct History {
 /// Attempts that failed for one cause.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FailureCause {
-    /// `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, or `lost`. Newer servers may know more words.
+    /// `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, `lost`, or `outputs_lost`. Newer servers may know
+    /// more words.
     pub cause: String,
     /// Number of attempts with this cause.
     pub tasks: u64,

@@ -22,10 +22,10 @@ pub struct Task {
     pub value: Option<String>,
     /// State of the task now.
     pub state: TaskState,
-    /// The progress that it reports, in percent; only while it runs.
+    /// The progress that it reports, in percent; only while it is booked or runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// The status that it reports; only while it runs.
+    /// The status that it reports, or what its worker does with its files; only while it is booked or runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// What its jobserver gives it; only while it runs, and of a task with one.
@@ -171,12 +171,15 @@ pub enum End {
     NotStarted,
     /// Its worker was lost.
     Lost,
+    /// The command succeeded, and what was to be kept of its directory could not be kept.
+    OutputsLost,
 }
 
 words_of! {
     End:
     Exited "exited", Signal "signal", TimeLimit "time_limit", Oom "oom",
-    Canceled "canceled", Recalled "recalled", NotStarted "not_started", Lost "lost"
+    Canceled "canceled", Recalled "recalled", NotStarted "not_started", Lost "lost",
+    OutputsLost "outputs_lost"
 }
 
 impl Attempt {
@@ -191,6 +194,7 @@ impl Attempt {
             core::End::Recalled => (End::Recalled, None),
             core::End::NotStarted { why, .. } => (End::NotStarted, Some(why.clone())),
             core::End::Lost => (End::Lost, None),
+            core::End::OutputsLost { why, .. } => (End::OutputsLost, Some(why.clone())),
         };
         self.end = Some(end);
         self.message = message.or_else(|| result.message.clone());
@@ -205,10 +209,10 @@ impl Attempt {
     }
 }
 
-/// The exit code of a result; `None` if the command never ran or its end is not known.
+/// The exit code of a result; `None` if the command never ran, if its end is not known, and of one that succeeded in vain.
 pub fn exit_code_of(result: &core::TaskResult) -> Option<i32> {
     match result.end {
-        core::End::Recalled | core::End::Lost => None,
+        core::End::Recalled | core::End::Lost | core::End::OutputsLost { .. } => None,
         core::End::Canceled if result.started.is_none() => None,
         ref end => Some(end.exit_code()),
     }

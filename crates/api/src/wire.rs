@@ -155,13 +155,12 @@ impl Finished {
     /// The attempt's result for the engine.
     pub fn result(self) -> TaskResult {
         let unknown = finished::End::Other(finished::Other::Unknown.into());
+        let fault = if self.job_at_fault { LaunchFault::Job } else { LaunchFault::Worker };
         let end = match self.end.unwrap_or(unknown) {
             finished::End::Exited(code) => CoreEnd::Exited(code),
             finished::End::Signaled(signal) => CoreEnd::Signaled(signal),
-            finished::End::NotStarted(why) if self.job_at_fault => CoreEnd::refused(cut(why)),
-            finished::End::NotStarted(why) => {
-                CoreEnd::NotStarted { why: cut(why), fault: LaunchFault::Worker }
-            }
+            finished::End::NotStarted(why) => CoreEnd::NotStarted { why: cut(why), fault },
+            finished::End::OutputsLost(why) => CoreEnd::OutputsLost { why: cut(why), fault },
             finished::End::Other(other) => match finished::Other::try_from(other).unwrap_or_default() {
                 finished::Other::TimeLimit => CoreEnd::TimeLimit,
                 finished::Other::OutOfMemory => CoreEnd::OutOfMemory,

@@ -40,6 +40,7 @@ fn ends() -> impl Strategy<Value = Option<finished::End>> {
         any::<i32>().prop_map(|code| Some(finished::End::Exited(code))),
         any::<i32>().prop_map(|signal| Some(finished::End::Signaled(signal))),
         ".{0,3000}".prop_map(|why| Some(finished::End::NotStarted(why))),
+        ".{0,3000}".prop_map(|why| Some(finished::End::OutputsLost(why))),
         any::<i32>().prop_map(|other| Some(finished::End::Other(other))),
     ]
 }
@@ -73,7 +74,8 @@ proptest! {
         match (end, result.end) {
             (Some(finished::End::Exited(code)), end) => prop_assert_eq!(end, End::Exited(code)),
             (Some(finished::End::Signaled(signal)), end) => prop_assert_eq!(end, End::Signaled(signal)),
-            (_, End::NotStarted { why, .. }) => prop_assert!(why.len() <= TEXT_BYTES_MAX),
+            (Some(finished::End::OutputsLost(_)), End::OutputsLost { why, .. })
+            | (_, End::NotStarted { why, .. }) => prop_assert!(why.len() <= TEXT_BYTES_MAX),
             (Some(finished::End::Other(1..=5)), _) => {}
             (end, is) => prop_assert!(false, "{:?} became {:?}", end, is),
         }

@@ -71,8 +71,8 @@ pub const PEAK_BYTES_MAX: u64 = 1 << 50;
 pub const CORES_USED_MAX: u64 = 4_096;
 /// Retries that one submission may ask for.
 pub const RETRIES_MAX: u32 = 1_000;
-/// How often a task is run again because its worker was lost, or a build because memory was short. Such an end is not
-/// the task's fault and spends none of its retries, but a task that takes its worker down each time must end.
+/// How often a task is run again because its worker or its outputs were lost, or a build because memory was short. Such an
+/// end is not the task's fault and spends none of its retries, but a task that takes its worker down each time must end.
 pub const LOSSES_MAX: u32 = 10;
 /// Bookings that one worker may hold beyond what it can run now.
 pub const PREFETCH_MAX: usize = 64;

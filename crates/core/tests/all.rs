@@ -24,6 +24,7 @@ mod late_reports;
 mod leases;
 mod lending;
 mod licences;
+mod lost_outputs;
 mod matching;
 mod measured;
 mod parked;

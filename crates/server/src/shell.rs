@@ -381,6 +381,8 @@ impl Shell {
                 Event::Beat { worker, sent, inventory }
             }
             WorkerMessage::Started { task, attempt, epoch, at } => {
+                // What its worker did with its files before is done.
+                self.parts.progress.forget(task);
                 Event::Started { by: by(task, attempt, epoch), at }
             }
             WorkerMessage::Finished { task, attempt, epoch, result } => {

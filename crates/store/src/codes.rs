@@ -107,6 +107,7 @@ pub fn end(end: &End) -> (i64, Option<i64>, Option<&str>) {
         End::Recalled => (5, None, None),
         End::NotStarted { why, .. } => (6, None, Some(why)),
         End::Lost => (7, None, None),
+        End::OutputsLost { why, .. } => (8, None, Some(why)),
     }
 }
 
@@ -135,6 +136,7 @@ pub fn end_from(code: i64, number: Option<i64>, why: Option<String>) -> Option<E
         5 => End::Recalled,
         6 => End::NotStarted { why: why.unwrap_or_default(), fault: LaunchFault::Unknown },
         7 => End::Lost,
+        8 => End::OutputsLost { why: why.unwrap_or_default(), fault: LaunchFault::Unknown },
         _ => return None,
     })
 }

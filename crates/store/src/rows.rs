@@ -138,7 +138,7 @@ fn result<R: StoredRow>(row: &R) -> Result<Option<TaskResult>, RowError> {
     let Some(code) = row.int(0)? else { return Ok(None) };
     let why = row.optional_text(2)?;
     let end = codes::end_from(code, row.int(1)?, why.clone());
-    let message = why.filter(|_| !matches!(end, Some(End::NotStarted { .. })));
+    let message = why.filter(|_| !matches!(end, Some(End::NotStarted { .. } | End::OutputsLost { .. })));
     Ok(Some(TaskResult {
         end: end.ok_or_else(|| RowError::new(0, "a kind of end that this version does not know"))?,
         started: row.time(3)?,

@@ -4,6 +4,7 @@
 mod conformance;
 mod copy;
 mod done;
+mod ends;
 mod figures;
 mod invariants;
 mod joined;

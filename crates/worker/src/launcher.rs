@@ -33,9 +33,9 @@ use std::time::Duration;
 
 /// Bytes of one request, so that it fits into a socket's buffer.
 const REQUEST_BYTES_MAX: usize = 96 << 10;
-/// Descriptors of one request: standard output and error, the report, the group to begin in, three groups to join, and two
-/// of a jobserver. Standard input is the launcher's own, which is `/dev/null`.
-const FDS_MAX: usize = 9;
+/// Descriptors of one request: standard output and error, the report, the group to begin in, three groups to join, two of
+/// a jobserver, and standard input where it is not the launcher's own, which is `/dev/null`.
+const FDS_MAX: usize = 10;
 /// How long a launcher may take to cover what its processes are not to see. A file that it covers may be on a file
 /// server that does not answer, and the keeper waits.
 const MASK_MAX: Duration = Duration::from_secs(5);
@@ -104,7 +104,7 @@ impl Launcher {
     fn ask(&self, request: &[u8], setup: &Setup, report: BorrowedFd<'_>) -> Option<Result<i32, SpawnError>> {
         let raw = [Some(setup.out), Some(setup.err), Some(report.as_raw_fd())];
         let raw = raw.into_iter().chain([setup.group]).chain(setup.join).flatten();
-        let raw: Vec<RawFd> = raw.chain(setup.jobserver.into_iter().flatten()).collect();
+        let raw: Vec<RawFd> = raw.chain(setup.jobserver.into_iter().flatten()).chain(setup.stdin).collect();
         // SAFETY: the keeper keeps all of these descriptors open while this borrows them.
         let fds: Vec<BorrowedFd<'_>> = raw.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -289,6 +289,8 @@ struct LaunchRequest {
     groups: [bool; 4],
     /// Whether it has the two descriptors of a jobserver.
     has_jobserver: bool,
+    /// Whether it has the descriptor of a standard input.
+    has_stdin: bool,
 }
 
 /// Encodes a command. `None` if it is too large, or if it writes files first, which allocates memory.
@@ -305,6 +307,7 @@ fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
         die_with: setup.die_with,
         groups: [setup.group, setup.join[0], setup.join[1], setup.join[2]].map(|fd| fd.is_some()),
         has_jobserver: setup.jobserver.is_some(),
+        has_stdin: setup.stdin.is_some(),
     };
     let mut bytes = Vec::with_capacity(texts.len() + 256);
     serde_json::to_writer(&mut bytes, &request).ok()?;
@@ -318,8 +321,7 @@ fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
 fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     let request: LaunchRequest = serde_json::from_slice(&bytes[..end]).ok()?;
-    let LaunchRequest { counts, run_as, umask, data_limit, die_with, groups: has_group, has_jobserver } =
-        request;
+    let LaunchRequest { counts, run_as, umask, data_limit, die_with, groups: has_group, .. } = request;
     let mut command = Command::from_packed(bytes[end + 1..].to_vec(), counts, run_as)?;
     command.umask = umask;
     let mut raw = fds.iter().map(AsRawFd::as_raw_fd);
@@ -331,8 +333,10 @@ fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
         }
     }
     let [group, join @ ..] = groups;
-    let jobserver = if has_jobserver { Some([raw.next()?, raw.next()?]) } else { None };
-    let setup = Setup { null: libc::STDIN_FILENO, out, err, group, join, jobserver, data_limit, die_with };
+    let jobserver = if request.has_jobserver { Some([raw.next()?, raw.next()?]) } else { None };
+    let stdin = if request.has_stdin { Some(raw.next()?) } else { None };
+    let null = libc::STDIN_FILENO;
+    let setup = Setup { null, stdin, out, err, group, join, jobserver, data_limit, die_with };
     Some((command, setup, report))
 }
 
@@ -354,11 +358,12 @@ mod tests {
     #[test]
     fn what_is_told_is_what_was_meant() {
         let null = || OwnedFd::from(File::open("/dev/null").unwrap());
-        let fds: Vec<OwnedFd> = (0..7).map(|_| null()).collect();
+        let fds: Vec<OwnedFd> = (0..8).map(|_| null()).collect();
         let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let (out, err) = (raw[0], raw[1]);
         let setup = Setup {
             null: 0,
+            stdin: Some(raw[7]),
             out,
             err,
             group: Some(raw[3]),
@@ -374,7 +379,7 @@ mod tests {
         assert_eq!(told.texts(), ("prog".to_owned(), "/tmp".to_owned()));
         assert_eq!((&told.run_as, told.umask), (&command.run_as, Some(0o27)));
         assert_eq!((its.group, its.join), (Some(raw[3]), [None, Some(raw[4]), None]));
-        assert_eq!(its.jobserver, Some([raw[5], raw[6]]));
+        assert_eq!((its.jobserver, its.stdin), (Some([raw[5], raw[6]]), Some(raw[7])));
         assert_eq!((its.data_limit, its.die_with), (Some(1 << 40), Some(17)));
         assert_eq!(report, raw[2]);
         for end in 0..bytes.len() {
@@ -387,6 +392,7 @@ mod tests {
     fn what_is_too_large_is_not_told() {
         let setup = Setup {
             null: 0,
+            stdin: None,
             out: 1,
             err: 2,
             group: None,
@@ -410,6 +416,7 @@ mod tests {
         let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let setup = Setup {
             null: null.as_raw_fd(),
+            stdin: None,
             out: null.as_raw_fd(),
             err: null.as_raw_fd(),
             group: Some(group.as_raw_fd()),
@@ -478,6 +485,7 @@ mod tests {
         let (heard, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let setup = Setup {
             null: libc::STDIN_FILENO,
+            stdin: None,
             out: null.as_raw_fd(),
             err: null.as_raw_fd(),
             group: None,

@@ -498,7 +498,16 @@ mod tests {
         let held = |index, phase| Held { task: task(index), phase };
         let state = |held: Vec<Held>| {
             let (seq, notes) = (0, Vec::new());
-            FromKeeper::State { incarnation: 2, seq, held, notes, sent: 0, fences: false, program: None }
+            FromKeeper::State {
+                incarnation: 2,
+                seq,
+                held,
+                notes,
+                sent: 0,
+                fences: false,
+                program: None,
+                files: false,
+            }
         };
         let running = || measured.running().map(|running| running.into_iter().collect::<Vec<_>>());
         assert_eq!(running(), None, "any output may be that of a task that runs");
@@ -526,8 +535,16 @@ mod tests {
         let fetched = FromKeeper::Fetched { task: task(1), key: "c/a".to_owned(), bytes: MB, ms: 10 };
         measured.hear_at(SECOND_NS, &fetched);
         let (held, notes) = (Vec::new(), Vec::new());
-        let state =
-            FromKeeper::State { incarnation: 2, seq: 0, held, notes, sent: 0, fences: true, program: None };
+        let state = FromKeeper::State {
+            incarnation: 2,
+            seq: 0,
+            held,
+            notes,
+            sent: 0,
+            fences: true,
+            program: None,
+            files: false,
+        };
         measured.hear_at(2 * SECOND_NS, &state);
         let known = measured.state.lock();
         assert!(known.network_bound.is_empty() && known.running.is_empty() && known.fetch_run.is_none());

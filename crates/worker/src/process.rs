@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,6 +50,8 @@ pub struct Command {
     pub umask: Option<u32>,
     /// Files to write first, in this order.
     pub files: Vec<NewFile>,
+    /// Its standard input; `None` for an empty one.
+    pub stdin: Option<Rc<File>>,
 }
 
 /// The texts of a command in the form in which the kernel takes them. They point into the command.
@@ -80,6 +83,8 @@ pub struct NewFile {
 #[derive(Clone, Copy)]
 pub struct Setup {
     pub null: RawFd,
+    /// Standard input; `None` for `null`.
+    pub stdin: Option<RawFd>,
     pub out: RawFd,
     pub err: RawFd,
     /// Directory of the first of these groups, in which the launcher can make the process.
@@ -171,7 +176,7 @@ impl Command {
             counts[2] += 1;
         }
         texts.push(&[cwd])?;
-        Ok(Command { texts: texts.0, counts, run_as: None, umask: None, files: Vec::new() })
+        Ok(Command { texts: texts.0, counts, run_as: None, umask: None, files: Vec::new(), stdin: None })
     }
 
     /// The command with files to write first.
@@ -190,7 +195,7 @@ impl Command {
         let found = texts.iter().filter(|byte| **byte == 0).count();
         let counted = counts.iter().try_fold(1_usize, |sum, count| sum.checked_add(*count))?;
         let is_whole = texts.last() == Some(&0) && found == counted;
-        is_whole.then_some(Command { texts, counts, run_as, umask: None, files: Vec::new() })
+        is_whole.then_some(Command { texts, counts, run_as, umask: None, files: Vec::new(), stdin: None })
     }
 
     /// The texts as the kernel takes them. They are valid for as long as the command is not changed; it may be moved.
@@ -425,7 +430,7 @@ fn prepare(setup: &Setup) -> rustix::io::Result<()> {
     }
     // SAFETY: this process inherited the descriptors and has not closed them.
     unsafe {
-        rustix::stdio::dup2_stdin(BorrowedFd::borrow_raw(setup.null))?;
+        rustix::stdio::dup2_stdin(BorrowedFd::borrow_raw(setup.stdin.unwrap_or(setup.null)))?;
         rustix::stdio::dup2_stdout(BorrowedFd::borrow_raw(setup.out))?;
         rustix::stdio::dup2_stderr(BorrowedFd::borrow_raw(setup.err))?;
     }

@@ -10,7 +10,7 @@ use serde_json::error::Category;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use windlass_api::wire::Task;
-use windlass_api::{Session, TaskValue};
+use windlass_api::{Session, StepFiles, TaskValue};
 use windlass_core::{Resources, TaskId};
 
 /// Bytes of one line; a longer one ends the connection.
@@ -134,6 +134,39 @@ pub enum ToKeeper {
         /// All of these tasks that run or start.
         shares: Vec<TaskShare>,
     },
+    /// The answer to `Prepare`. Without a directory the attempt does not start, for the reason `why`.
+    Prepared {
+        task: TaskRef,
+        /// The epoch that `Prepare` had.
+        epoch: u64,
+        /// The attempt's new directory with its inputs, as an absolute path.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        directory: Option<String>,
+        /// The file that is its standard input, as an absolute path; `None` for an empty one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stdin: Option<String>,
+        /// Why there is no directory, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+        /// Whether `why` is the submission's fault, and not this worker's.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        job_at_fault: bool,
+        /// Whether `why` passes, such as a full disk. The keeper asks again later.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        passing: bool,
+    },
+    /// The answer to `Collect`. The attempt's result goes out.
+    Collected {
+        task: TaskRef,
+        /// The epoch that `Collect` had.
+        epoch: u64,
+        /// Why its outputs could not be kept, for people; `None` if they are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+        /// Whether `why` is the job's fault, such as a quota that is used up, so that another worker would not help.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        job_at_fault: bool,
+    },
     /// The release of GNU make on this machine.
     MakeVersion {
         /// `None` where there is none.
@@ -173,6 +206,24 @@ pub struct Body {
     /// Whether `refused` is this worker's fault and passes, and not the submission's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused_now: bool,
+    /// The files of the step; `None` of a step without. With them each task runs in a directory that the agent makes, and
+    /// `cwd` is a path in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<BodyFiles>,
+}
+
+/// What a keeper needs to know of a step's files. All else of them is the agent's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BodyFiles {
+    /// Whether something of the directory is kept when a task ends.
+    #[serde(default)]
+    pub outputs: bool,
+}
+
+impl From<&StepFiles> for BodyFiles {
+    fn from(files: &StepFiles) -> Self {
+        BodyFiles { outputs: !files.outputs.is_empty() }
+    }
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -276,6 +327,10 @@ pub enum FromKeeper {
         /// Identifies the keeper's executable, so that an agent of another one can tell.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<String>,
+        /// Whether it runs tasks in directories of their own. A keeper of an earlier release would pass over a body's
+        /// `files`, and run the command elsewhere.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        files: bool,
     },
     /// The answer to `Beat`, whose `sent` it returns.
     Beat {
@@ -318,6 +373,21 @@ pub enum FromKeeper {
     },
     /// A task that lent its cpus has them again.
     Reclaimed { task: TaskRef, epoch: u64 },
+    /// An attempt waits for its directory. Repeated after every hello until it is answered by `Prepared`. An attempt that
+    /// ends meanwhile has its `Finished`, and needs no answer.
+    Prepare {
+        task: TaskRef,
+        epoch: u64,
+        step: u16,
+        /// The user to whom the directory belongs; `None` for the keeper's own user.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<RunAs>,
+    },
+    /// An attempt has ended, and its outputs are to be kept. Repeated after every hello until it is answered by `Collected`.
+    /// An attempt that is given up meanwhile has its `Finished`, and needs no answer.
+    Collect { task: TaskRef, epoch: u64, directory: String },
+    /// A directory is needed no more.
+    Discard { directory: String },
     /// How many processes a task with a jobserver may run and runs. Both numbers count the one that needs no token.
     Cpus {
         task: TaskRef,
@@ -425,6 +495,8 @@ pub enum WireEnd {
     Recalled,
     NotStarted(String),
     Fenced,
+    /// It succeeded, and what was to be kept of its directory could not be kept.
+    OutputsLost(String),
     /// An end that a later release added.
     #[default]
     Unknown,
@@ -451,7 +523,8 @@ pub struct WireResult {
     /// Bytes read from disks and written to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
-    /// Whether it did not start because of what its job asked for, which says nothing about this worker.
+    /// Whether it did not start, or its outputs are lost, because of what its job asked for, which says nothing about this
+    /// worker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub job_at_fault: bool,
     /// Time for which tokens of its jobserver were given, in milliseconds: two tokens for a second are 2,000.
@@ -612,6 +685,35 @@ mod tests {
             ),
         ];
         assert_eq!(read::<FromKeeper>(&(from_keeper.join("\n") + "\n")).unwrap().len(), from_keeper.len());
+    }
+
+    /// Both sides of an upgrade speak these words.
+    #[test]
+    fn what_is_said_of_files_is_read_as_it_was_written() {
+        let task = r#""task":{"job":1,"index":0,"attempt":1},"epoch":7"#;
+        let to_keeper = [
+            r#"{"body":{"job":1,"step":0,"command":["cc"],"env":{},"cwd":"","run_as":null,"refused":null,"files":{"outputs":true}}}"#
+                .to_owned(),
+            format!(r#"{{"prepared":{{{task},"directory":"/w/files/1.0.1","stdin":"/w/in"}}}}"#),
+            format!(r#"{{"prepared":{{{task},"why":"two files","job_at_fault":true}}}}"#),
+            format!(r#"{{"prepared":{{{task},"why":"the disk is full","passing":true}}}}"#),
+            format!(r#"{{"collected":{{{task}}}}}"#),
+            format!(r#"{{"collected":{{{task},"why":"the quota","job_at_fault":true}}}}"#),
+        ];
+        recorded::<ToKeeper>(&(to_keeper.join("\n") + "\n"));
+        let ann = r#"{"uid":1001,"gid":1001,"groups":[1001],"name":"ann","home":"/home/ann"}"#;
+        let from_keeper = [
+            r#"{"state":{"incarnation":1,"seq":0,"held":[],"notes":[],"sent":0,"fences":true,"files":true}}"#
+                .to_owned(),
+            format!(r#"{{"prepare":{{{task},"step":3}}}}"#),
+            format!(r#"{{"prepare":{{{task},"step":3,"user":{ann}}}}}"#),
+            format!(r#"{{"collect":{{{task},"directory":"/w/files/1.0.1"}}}}"#),
+            r#"{"discard":{"directory":"/w/files/1.0.1"}}"#.to_owned(),
+            format!(
+                r#"{{"finished":{{{task},"result":{{"end":{{"outputs_lost":"why"}},"started":1,"finished":2,"cpu_ms":3,"peak_memory":4,"out_bytes":0,"err_bytes":0}}}}}}"#
+            ),
+        ];
+        recorded::<FromKeeper>(&(from_keeper.join("\n") + "\n"));
     }
 
     #[test]

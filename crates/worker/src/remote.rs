@@ -492,14 +492,15 @@ impl StreamSession<'_> {
                 return None;
             }
         };
-        let StepBody { command, mut env, cwd, umask, session, .. } = parsed;
+        let StepBody { command, mut env, cwd, umask, session, files, .. } = parsed;
         env.extend(self.env.clone());
         let refused_now = resolved.as_ref().is_err_and(BadUser::is_worker_s);
         let (run_as, refused) = match resolved {
             Ok(run_as) => (run_as, None),
             Err(bad) => (None, Some(bad.to_string())),
         };
-        let body = protocol::Body { command, env, cwd, umask, session, run_as, refused, refused_now };
+        let files = files.as_ref().map(Into::into);
+        let body = protocol::Body { command, env, cwd, umask, session, run_as, refused, refused_now, files };
         Some(ToKeeper::Body { job, step, body })
     }
 

@@ -152,6 +152,7 @@ mod tests {
         let (null, out) = (File::open("/dev/null").unwrap(), File::create(&said).unwrap());
         let setup = Setup {
             null: null.as_raw_fd(),
+            stdin: None,
             out: out.as_raw_fd(),
             err: out.as_raw_fd(),
             group: None,

@@ -12,8 +12,8 @@ use windlass_api::wire::{
 };
 use windlass_core::Resources;
 
-/// The report of a keeper's message. `None` if it has none: what tasks fetched is the agent's to count, and the answer
-/// to a hello is a part of the agent's own.
+/// The report of a keeper's message. `None` if it has none: what tasks fetched is the agent's to count, files are the
+/// agent's to fetch and keep, and the answer to a hello is a part of the agent's own.
 pub fn report_of(message: FromKeeper) -> Option<report::What> {
     use report::What;
     Some(match message {
@@ -41,7 +41,11 @@ pub fn report_of(message: FromKeeper) -> Option<report::What> {
             let (task, held_back) = (Some(task.into()), held_back.into());
             What::Cpus(Cpus { task, epoch, share, used, wants, held_back })
         }
-        FromKeeper::State { .. } | FromKeeper::Fetched { .. } => return None,
+        FromKeeper::State { .. }
+        | FromKeeper::Fetched { .. }
+        | FromKeeper::Prepare { .. }
+        | FromKeeper::Collect { .. }
+        | FromKeeper::Discard { .. } => return None,
     })
 }
 
@@ -66,6 +70,7 @@ fn finished_to_wire(task: Task, epoch: u64, result: WireResult) -> Finished {
         WireEnd::Exited(code) => End::Exited(code),
         WireEnd::Signaled(signal) => End::Signaled(signal),
         WireEnd::NotStarted(why) => End::NotStarted(why),
+        WireEnd::OutputsLost(why) => End::OutputsLost(why),
         WireEnd::TimeLimit => End::Other(Other::TimeLimit.into()),
         WireEnd::OutOfMemory => End::Other(Other::OutOfMemory.into()),
         WireEnd::Canceled => End::Other(Other::Canceled.into()),

@@ -301,7 +301,7 @@ pub struct Finished {
     /// Bytes read from disks and written for them.
     #[prost(uint64, optional, tag = "14")]
     pub disk_bytes: ::core::option::Option<u64>,
-    /// It did not start because of what its job asked for: that says nothing of the worker.
+    /// It did not start, or its outputs are lost, because of what its job asked for: that says nothing of the worker.
     #[prost(bool, tag = "15")]
     pub job_at_fault: bool,
     /// Time for which tokens of its jobserver were given, in milliseconds: two tokens for a second are 2000.
@@ -310,7 +310,7 @@ pub struct Finished {
     /// Bytes that the largest of its processes held; of a task with a jobserver.
     #[prost(uint64, optional, tag = "17")]
     pub process_memory: ::core::option::Option<u64>,
-    #[prost(oneof = "finished::End", tags = "3, 4, 5, 6")]
+    #[prost(oneof = "finished::End", tags = "3, 4, 5, 6, 18")]
     pub end: ::core::option::Option<finished::End>,
 }
 /// Nested message and enum types in `Finished`.
@@ -378,9 +378,12 @@ pub mod finished {
         /// Anything without more to say.
         #[prost(enumeration = "Other", tag = "6")]
         Other(i32),
+        /// It succeeded, and what was to be kept of its directory could not be kept: why.
+        #[prost(string, tag = "18")]
+        OutputsLost(::prost::alloc::string::String),
     }
 }
-/// How far a running task says that it is.
+/// How far a running task says that it is. Before its start and after its end, what its worker does with its files.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Progress {
     #[prost(message, optional, tag = "1")]

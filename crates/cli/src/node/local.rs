@@ -250,6 +250,7 @@ impl KeeperLink {
             run_as,
             refused,
             refused_now,
+            files: body.files.as_ref().map(Into::into),
         };
         into.push(ToKeeper::Body { job, step, body: message });
     }

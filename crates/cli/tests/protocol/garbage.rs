@@ -65,11 +65,12 @@ impl Random {
     }
 
     fn finished(&mut self) -> Finished {
-        let end = match self.next() % 5 {
+        let end = match self.next() % 6 {
             0 => None,
             1 => Some(finished::End::NotStarted(self.text())),
             2 => Some(finished::End::Exited(self.next() as i32)),
             3 => Some(finished::End::Signaled(self.next() as i32)),
+            4 => Some(finished::End::OutputsLost(self.text())),
             _ => Some(finished::End::Other(self.next() as i32 % 9)),
         };
         let (started, finished) = (Some(self.number()), Some(self.number()));

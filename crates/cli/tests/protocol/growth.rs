@@ -75,7 +75,7 @@ async fn set_and_remove(server: &Server, number: u64) {
     client.remove_limit(&name).await.unwrap();
 }
 
-fn hello(name: &str, number: u64) -> Vec<u8> {
+pub fn hello(name: &str, number: u64) -> Vec<u8> {
     let hello = Hello {
         name: name.to_owned(),
         identity: 1 + number,
@@ -89,7 +89,7 @@ fn hello(name: &str, number: u64) -> Vec<u8> {
 }
 
 /// The task that the worker is told to start.
-async fn started(end: &mut End) -> Task {
+pub async fn started(end: &mut End) -> Task {
     loop {
         let message = end.incoming.message().await.unwrap().expect("the server hung up");
         let mut starts = orders(&message).into_iter().filter_map(|order| match order.what {

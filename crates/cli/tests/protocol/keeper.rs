@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A keeper without an agent.
@@ -22,7 +23,7 @@ impl Keeper {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(windlass());
         // Its control groups are named after it.
-        let incarnation = (u64::from(std::process::id()) << 3 | number).to_string();
+        let incarnation = (u64::from(std::process::id()) << 4 | number).to_string();
         command.args(["keeper", "--incarnation", &incarnation, "--log-bytes-max", "1000000", "--state"]);
         let started = command.arg(dir.path()).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&started.stdout), "ready\n");
@@ -41,6 +42,24 @@ impl Keeper {
         let message: Value = serde_json::from_str(&line).unwrap();
         self.ends.extend(end(&message));
         message
+    }
+
+    /// The next message of this kind.
+    fn hear_of(&mut self, kind: &str) -> Value {
+        loop {
+            if let Some(message) = self.hear().get(kind) {
+                return message.clone();
+            }
+        }
+    }
+
+    /// Another connection, as soon as the keeper has ended this one.
+    fn connect_again(&mut self) {
+        let mut rest = String::new();
+        while self.stream.read_line(&mut rest).is_ok_and(|bytes| bytes > 0) {}
+        let stream = UnixStream::connect(self.dir.path().join("keeper.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.stream = BufReader::new(stream);
     }
 }
 
@@ -233,6 +252,94 @@ fn what_a_task_reads_and_writes_is_counted_with_what_it_waited_for() {
     assert!((8_000_000..9_000_000).contains(&bytes), "{result}");
     let result = run(&mut keeper, 2, &["true"], &request);
     assert!(result["disk_bytes"].as_u64().unwrap() < 1_000_000, "{result}");
+}
+
+/// Starts an attempt with files, which runs this in a shell.
+fn start_with_files(keeper: &mut Keeper, job: u64, script: &str) -> Value {
+    let task = json!({"job": job, "index": 0, "attempt": 1});
+    let path = BTreeMap::from([("PATH", "/usr/bin:/bin")]);
+    let command = ["sh", "-c", script];
+    keeper.say(&json!({"body": {"job": job, "step": 0, "command": command, "env": path, "cwd": "sub",
+        "files": {"outputs": true}}}));
+    keeper.say(&json!({"start": {"task": task, "step": 0, "epoch": 1, "seq": job, "time_limit_ms": null,
+        "value": null, "request": {"cpu": 100}}}));
+    task
+}
+
+/// Makes the directory of an attempt, as an agent does, and says so.
+fn prepare(keeper: &mut Keeper, task: &Value) -> PathBuf {
+    let dir = keeper.dir.path().join(format!("files/{}.0.1", task["job"]));
+    std::fs::create_dir_all(dir.join("sub")).unwrap();
+    let stdin = keeper.dir.path().join("stdin");
+    std::fs::write(&stdin, "words").unwrap();
+    keeper.say(&json!({"prepared": {"task": task, "epoch": 1, "directory": dir, "stdin": stdin}}));
+    dir
+}
+
+fn hello(keeper: &mut Keeper) {
+    keeper.say(&json!({"hello": {"capacity": {"cpu": 200}, "hide": {"files": [], "kept": []}}}));
+}
+
+#[test]
+fn a_task_with_files_waits_for_its_directory_and_its_result_for_its_outputs() {
+    let mut keeper = Keeper::start(7);
+    hello(&mut keeper);
+    let script = "cat > copied; printf %s $WINDLASS_FILES > where";
+    let task = start_with_files(&mut keeper, 1, script);
+    assert_eq!(keeper.hear_of("prepare"), json!({"task": task, "epoch": 1, "step": 0}));
+    let other = run(&mut keeper, 2, &["true"], &json!({"request": {"cpu": 100}}));
+    assert_eq!(other["end"], json!({"exited": 0}), "another one goes on meanwhile");
+    assert_eq!(inventory(&mut keeper).0[0], json!({"task": task, "phase": "queued"}));
+    let dir = prepare(&mut keeper, &task);
+    assert_eq!(keeper.hear_of("collect"), json!({"task": task, "epoch": 1, "directory": dir}));
+    let read = |name: &str| std::fs::read_to_string(dir.join("sub").join(name)).unwrap();
+    assert_eq!((read("copied"), read("where")), ("words".to_owned(), dir.to_string_lossy().into_owned()));
+    let (held, _) = inventory(&mut keeper);
+    assert!(held[0]["phase"]["running"].is_u64(), "{held}");
+    assert!(!keeper.ends.contains_key(&task.to_string()), "{:?}", keeper.ends);
+    keeper.say(&json!({"collected": {"task": task, "epoch": 1}}));
+    assert_eq!(keeper.hear_of("discard"), json!({"directory": dir}));
+    assert_eq!(keeper.ends[&task.to_string()], json!({"exited": 0}));
+}
+
+#[test]
+fn a_task_that_is_killed_has_its_outputs_kept() {
+    let mut keeper = Keeper::start(8);
+    hello(&mut keeper);
+    let task = start_with_files(&mut keeper, 1, "echo part > out; exec sleep 600");
+    let dir = prepare(&mut keeper, &task);
+    keeper.hear_of("started");
+    wait_until("it has written something", || dir.join("sub/out").exists());
+    keeper.say(&json!({"kill": {"task": task, "seq": 2}}));
+    keeper.hear_of("collect");
+    keeper.say(&json!({"collected": {"task": task, "epoch": 1, "why": "no room"}}));
+    assert_eq!(keeper.hear_of("finished")["result"]["end"], "canceled");
+}
+
+/// The agent of a newer program asks for the upgrade, and comes back.
+#[test]
+fn a_newer_keeper_asks_again_for_what_was_not_answered() {
+    let mut keeper = Keeper::start(9);
+    hello(&mut keeper);
+    let ended = start_with_files(&mut keeper, 1, "true");
+    let dir = prepare(&mut keeper, &ended);
+    keeper.hear_of("collect");
+    let waiting = start_with_files(&mut keeper, 2, "true");
+    keeper.hear_of("prepare");
+    keeper.say(&json!({"upgrade": {"program": windlass()}}));
+    keeper.connect_again();
+    hello(&mut keeper);
+    assert_eq!(keeper.hear_of("prepare")["task"], waiting);
+    assert_eq!(keeper.hear_of("collect"), json!({"task": ended, "epoch": 1, "directory": dir}));
+    prepare(&mut keeper, &waiting);
+    assert_eq!(keeper.hear_of("collect")["task"], waiting);
+    for task in [&ended, &waiting] {
+        keeper.say(&json!({"collected": {"task": task, "epoch": 1}}));
+    }
+    while keeper.ends.len() < 2 {
+        keeper.hear();
+    }
+    assert!(keeper.ends.values().all(|end| *end == json!({"exited": 0})), "{:?}", keeper.ends);
 }
 
 #[test]

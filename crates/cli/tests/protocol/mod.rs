@@ -8,6 +8,7 @@ mod growth;
 mod keeper;
 mod later;
 mod measure;
+mod phases;
 mod place;
 mod play;
 mod record;

@@ -32,6 +32,8 @@ pub enum Cause {
     TimeLimit,
     /// Its worker was lost while it ran, more often than it is tried again.
     Lost,
+    /// Its program succeeded, and what was to be kept of its directory could not be kept.
+    OutputsLost,
     /// It was cancelled, or taken back before it started.
     Canceled,
     /// A job that its job comes after did not succeed.
@@ -55,7 +57,7 @@ pub struct FailedAttempt<'a> {
 
 impl Cause {
     /// All causes, with the words that stand for them.
-    pub const ALL: [(Cause, &'static str); 12] = [
+    pub const ALL: [(Cause, &'static str); 13] = [
         (Cause::Directory, "directory"),
         (Cause::Program, "program"),
         (Cause::User, "user"),
@@ -65,6 +67,7 @@ impl Cause {
         (Cause::OutOfMemory, "out_of_memory"),
         (Cause::TimeLimit, "time_limit"),
         (Cause::Lost, "lost"),
+        (Cause::OutputsLost, "outputs_lost"),
         (Cause::Canceled, "canceled"),
         (Cause::Dependency, "dependency"),
         (Cause::Other, "other"),
@@ -88,6 +91,7 @@ impl Cause {
             Cause::Program => Some("its program could not be started"),
             Cause::User => Some("its worker could not run it as its user"),
             Cause::NotStarted => Some("it could not be started"),
+            Cause::OutputsLost => Some("its outputs could not be kept"),
             _ => None,
         }
     }
@@ -118,12 +122,13 @@ impl FailedAttempt<'_> {
             Some(End::Canceled | End::Recalled) => Cause::Canceled,
             Some(End::NotStarted { why, .. }) => Cause::of_start(why),
             Some(End::Lost) => Cause::Lost,
+            Some(End::OutputsLost { .. }) => Cause::OutputsLost,
             None => Cause::Other,
         }
     }
 
     /// Why it failed, as a sentence. Failures with the same sentence are alike, so nothing in it is of one task alone,
-    /// but for what the worker said of a start.
+    /// but for what the worker said of a start or of outputs.
     pub fn summary(&self) -> String {
         match self.result.map(|result| &result.end) {
             Some(End::Exited(code)) => format!("exit code {code}"),
@@ -145,6 +150,10 @@ impl FailedAttempt<'_> {
             }
             Some(End::NotStarted { why, .. }) => split_start(why).0.to_owned(),
             Some(End::Lost) => "its worker was lost while it ran".to_owned(),
+            Some(End::OutputsLost { why, .. }) if why.is_empty() => {
+                "its outputs could not be kept, and its worker gave no reason".to_owned()
+            }
+            Some(End::OutputsLost { why, .. }) => format!("its outputs could not be kept: {why}"),
             None => "it ended in a way that is not known".to_owned(),
         }
     }
@@ -175,6 +184,9 @@ impl FailedAttempt<'_> {
                 Some(format!("'windlass job retry {}' runs it again, on another worker", self.task))
             }
             End::NotStarted { why, .. } => advice_on_start(why),
+            End::OutputsLost { .. } => {
+                Some(format!("mend that, and 'windlass job retry {}' runs it again", self.task))
+            }
             End::Exited(_) | End::Signaled(_) | End::Canceled | End::Recalled => None,
         }
     }
@@ -293,6 +305,10 @@ mod tests {
         (failed.cause(), failed.summary(), failed.advice())
     }
 
+    fn outputs_lost(why: &str) -> End {
+        End::OutputsLost { why: why.to_owned(), fault: LaunchFault::Unknown }
+    }
+
     fn not_started(why: &str) -> End {
         End::NotStarted { why: why.to_owned(), fault: LaunchFault::Unknown }
     }
@@ -314,6 +330,16 @@ mod tests {
             (End::TimeLimit, Cause::TimeLimit, "over its time limit of 1m30s"),
             (End::OutOfMemory, Cause::OutOfMemory, "over its memory limit of 2 GiB"),
             (End::Lost, Cause::Lost, "its worker was lost while it ran"),
+            (
+                outputs_lost("the quota is used up"),
+                Cause::OutputsLost,
+                "its outputs could not be kept: the quota is used up",
+            ),
+            (
+                outputs_lost(""),
+                Cause::OutputsLost,
+                "its outputs could not be kept, and its worker gave no reason",
+            ),
             (End::Canceled, Cause::Canceled, "cancelled"),
             (not_started("cannot start 'a; b': gone"), Cause::Program, "cannot start 'a; b': gone"),
             (not_started("cannot open its log: gone"), Cause::NotStarted, "cannot open its log: gone"),
@@ -344,6 +370,7 @@ mod tests {
         assert_eq!(advice(End::OutOfMemory), "ask for more memory: --memory 4GiB");
         assert_eq!(advice(End::TimeLimit), "let it run longer: --time-limit 3m");
         assert_eq!(advice(End::Lost), "'windlass job retry 22.2' runs it again, on another worker");
+        assert_eq!(advice(outputs_lost("x")), "mend that, and 'windlass job retry 22.2' runs it again");
         assert!(advice(End::Exited(127)).contains("--env"));
         assert_eq!(advice(End::Exited(1)), "");
     }
@@ -383,6 +410,7 @@ mod tests {
             Just(End::Canceled),
             Just(End::Recalled),
             Just(End::Lost),
+            ".{0,40}".prop_map(|why| outputs_lost(&why)),
             "(cannot enter the working directory|cannot start '|submitter '|)[a-zü;' -]{0,40}"
                 .prop_map(|why| not_started(&why)),
         ]
@@ -405,7 +433,8 @@ mod tests {
             prop_assert!(!failed.summary().is_empty());
             prop_assert!(failed.cause() != Cause::Other && failed.cause() != Cause::Dependency);
             prop_assert!(failed.advice() != Some(String::new()));
-            prop_assert_eq!(failed.cause().outline().is_some(), matches!(result.end, End::NotStarted { .. }));
+            let quotes = matches!(result.end, End::NotStarted { .. } | End::OutputsLost { .. });
+            prop_assert_eq!(failed.cause().outline().is_some(), quotes);
         }
     }
 }

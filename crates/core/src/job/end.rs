@@ -26,15 +26,24 @@ pub enum End {
     },
     /// Its worker is gone and the end of its processes is confirmed.
     Lost,
+    /// The command succeeded, and what was to be kept of its directory could not be kept.
+    OutputsLost {
+        /// Why, in the worker's words.
+        why: String,
+        /// Whose fault that is. Not stored.
+        fault: LaunchFault,
+    },
 }
 
-/// Whose fault it is that a command could not be started, as the report of such an end says.
+/// Whose fault it is that a command could not be started, or that its outputs could not be kept, as the report of such an
+/// end says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LaunchFault {
-    /// The job's: it asked for a directory or a program that is missing, or for a kind of worker that cannot run it. That
-    /// says nothing of the worker.
+    /// The job's: it asked for a directory or a program that is missing, or for a kind of worker that cannot run it, or
+    /// its outputs are more than may be kept. That says nothing of the worker.
     Job,
     /// The worker's. One on which nothing starts is left out after a few attempts, also if one user submitted all of them.
+    /// Where outputs could not be kept, it may be another's, and the task is run again.
     Worker,
     /// Nobody says. It counts as a task that failed: the worker is left out where different jobs fail there that succeed
     /// elsewhere.
@@ -47,6 +56,12 @@ impl End {
         End::NotStarted { why: why.into(), fault: LaunchFault::Job }
     }
 
+    /// True of an end that is not the task's doing: it is run again, which spends no retry, and its queue is charged for
+    /// nothing.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, End::Lost | End::OutputsLost { fault: LaunchFault::Worker, .. })
+    }
+
     /// The exit code that stands for this end, as a shell would say it.
     pub fn exit_code(&self) -> i32 {
         match self {
@@ -57,7 +72,7 @@ impl End {
             End::Canceled | End::Recalled => 130,
             End::NotStarted { why, .. } if is_not_executable(why) => 126,
             End::NotStarted { .. } => 127,
-            End::Lost => 1,
+            End::Lost | End::OutputsLost { .. } => 1,
         }
     }
 }

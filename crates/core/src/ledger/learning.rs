@@ -72,10 +72,10 @@ fn learn_length(books: &mut Books, key: StepKey, ran: &Range<Time>, end: &End) {
     }
 }
 
-/// From when to when an attempt ran; `None` of one that did not, and of one that was lost, which is not its queue's
-/// doing.
+/// From when to when an attempt ran; `None` of one that did not, and of one that was lost, or whose outputs were, which is
+/// not its queue's doing.
 fn ran(attempt: &Attempt, result: &TaskResult, now: Time) -> Option<Range<Time>> {
-    if matches!(result.end, End::Lost | End::NotStarted { .. } | End::Recalled) {
+    if result.end.is_loss() || matches!(result.end, End::NotStarted { .. } | End::Recalled) {
         return None;
     }
     let told = result.started.zip(result.finished).map(|(started, finished)| started..finished);
@@ -167,7 +167,7 @@ pub(super) fn is_largest(books: &Books, task: TaskId, attempt: &Attempt) -> bool
 }
 
 /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing,
-/// nor does a launch that failed by the job's own fault.
+/// nor does a launch that failed, or outputs that were lost, by the job's own fault.
 fn judge_worker(books: &mut Books, task: TaskId, attempt: &Attempt, result: &TaskResult) {
     let is_external = books.ledger.spec_of(books.ledger.key_of(task)).is_some_and(|step| step.is_external);
     let verdict = match &result.end {
@@ -178,6 +178,9 @@ fn judge_worker(books: &mut Books, task: TaskId, attempt: &Attempt, result: &Tas
             LaunchFault::Worker => HealthVerdict::NotStarted,
             LaunchFault::Unknown => HealthVerdict::Failed,
         },
+        End::OutputsLost { fault: LaunchFault::Job, .. } => return,
+        // Where no worker can keep outputs, it fails on all of them, and none is left out.
+        End::OutputsLost { .. } => HealthVerdict::Failed,
         // Its client says so: it may be the client's access that is missing.
         End::Lost if is_external => return,
         End::Lost if attempt.started.is_none() => HealthVerdict::NotStarted,

@@ -54,14 +54,13 @@ pub(super) fn conclude(
     let number = usize::from(key.step);
     let stopped = job.stop.is_some() || job.cancels.contains(task.index);
     let StepSpec { retries, is_external, .. } = job.spec.steps[number];
-    let is_again = !largest && is_run_again(&job.spec.steps[number], &result.end);
+    let is_again = result.end.is_loss() || !largest && is_run_again(&job.spec.steps[number], &result.end);
     let step = &mut job.steps[number];
     step.leave(attempt.rides, attempt.chunk_end);
     job.active -= 1;
     books.plan.queues.settle(job.queue, attempt.counted_cpu());
     let Attempt { number: attempt_number, failures, losses, .. } = *attempt;
-    let failed =
-        busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted { .. });
+    let failed = busy.is_none() && is_of_its_worker(&result.end);
     // Only its client reports that an external task is lost on a worker that is not lost itself.
     let failed_on = (failed || is_external && result.end == End::Lost).then_some(attempt.worker);
     let mut tries = Tries { attempt: attempt_number, failures, losses, failed_on };
@@ -106,6 +105,11 @@ pub(super) fn conclude(
     } else {
         settle_job(books, task.job, out);
     }
+}
+
+/// True of an end that may have to do with the worker, so that the next attempt is rather made on another one.
+fn is_of_its_worker(end: &End) -> bool {
+    matches!(end, End::Exited(_) | End::Signaled(_) | End::NotStarted { .. } | End::OutputsLost { .. })
 }
 
 /// Each time that [`bounds::NOTED_TASKS`] more tasks of a step succeeded, their ranges are written. A read of a job of

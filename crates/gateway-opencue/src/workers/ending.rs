@@ -44,7 +44,7 @@ pub(super) fn outcome(task: &Task) -> Outcome {
         Some(End::NotStarted) => Outcome::Refused(
             last.message.clone().unwrap_or_else(|| "its worker could not start it".to_owned()),
         ),
-        Some(End::Lost) => Outcome::Again(EXIT_HOST_DOWN),
+        Some(End::Lost | End::OutputsLost) => Outcome::Again(EXIT_HOST_DOWN),
         Some(End::Canceled | End::Recalled) | None => Outcome::Again(EXIT_CLEARED),
     }
 }
@@ -106,6 +106,7 @@ mod tests {
             (first(End::Canceled, Some(143)), Outcome::Again(299)),
             (first(End::Recalled, None), Outcome::Again(299)),
             (first(End::Lost, None), Outcome::Again(399)),
+            (first(End::OutputsLost, None), Outcome::Again(399)),
             (Attempt { attempt: 2, ..first(End::Exited, Some(0)) }, Outcome::Again(399)),
             (Attempt::default(), Outcome::Again(299)),
         ];

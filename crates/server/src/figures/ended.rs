@@ -77,6 +77,7 @@ impl Cause {
             End::OutOfMemory => Cause::Word("oom"),
             End::NotStarted { .. } => Cause::Word("not_started"),
             End::Lost => Cause::Word("lost"),
+            End::OutputsLost { .. } => Cause::Word("outputs_lost"),
             End::Canceled => Cause::Word("canceled"),
             End::Recalled => Cause::Word("recalled"),
         }

@@ -156,7 +156,7 @@ pub async fn why(
     };
     let (why, decided) = app.handle.ask_copy(explain).await?;
     if let Some(mut why) = why {
-        why.message += &why_again(&app, &reader, id).await?;
+        why.message += &what_is_said(&app, &reader, id).await?;
         return Ok(Json(why));
     }
     if let Some(parked) = app.handle.store().parked(id.job).await? {
@@ -194,12 +194,15 @@ pub async fn why(
     Ok(Json(why))
 }
 
-/// What is said of a task whose last attempt lost a process because memory was short; empty of others.
-async fn why_again(app: &App, reader: &Reader, id: TaskId) -> Result<String, ApiError> {
+/// What is said of a task whose attempt says what it does, and of one whose last attempt lost a process because memory was
+/// short; empty of others.
+async fn what_is_said(app: &App, reader: &Reader, id: TaskId) -> Result<String, ApiError> {
     let task = reader.told(find(app, reader, id).await?);
+    let does = task.status.as_ref().map(|status| format!("; it says: {status}")).unwrap_or_default();
     let last = task.history.iter().filter(|earlier| !earlier.late).max_by_key(|earlier| earlier.attempt);
     let said = last.filter(|last| last.end == Some(End::Oom)).and_then(|last| last.message.as_ref());
-    Ok(said.map_or_else(String::new, |said| format!("; before, {SHORT_OF_MEMORY}: {said}")))
+    let before = said.map(|said| format!("; before, {SHORT_OF_MEMORY}: {said}")).unwrap_or_default();
+    Ok(does + &before)
 }
 
 /// Of a task that is over, or never starts.
@@ -460,7 +463,8 @@ impl Snapshot {
         let mut bodies: BTreeMap<usize, Option<StepBody>> = BTreeMap::new();
         for task in tasks {
             let id = TaskId { job: self.id, index: task.index };
-            if task.state == TaskState::Running
+            // Of one that is booked its worker says what it does with the files.
+            if matches!(task.state, TaskState::Booked | TaskState::Running)
                 && let Some(said) = handle.parts().progress.get(id, task.attempt.attempt)
             {
                 (task.progress, task.status) = (said.percent, said.status);

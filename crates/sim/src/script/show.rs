@@ -31,6 +31,7 @@ fn end(end: &End) -> String {
         End::Recalled => "given back".to_owned(),
         End::NotStarted { why, .. } => format!("not started, {why}"),
         End::Lost => "lost with its worker".to_owned(),
+        End::OutputsLost { why, .. } => format!("its outputs lost, {why}"),
     }
 }
 

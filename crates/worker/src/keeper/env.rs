@@ -22,6 +22,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use windlass_api::fill_in;
 
@@ -29,6 +30,8 @@ use windlass_api::fill_in;
 pub const MARKER: &str = "WINDLASS_KEEPER";
 /// The directory of sessions in the worker's directory.
 pub const SESSIONS: &str = "sessions";
+/// The directory of tasks' own directories in the worker's directory. The agent makes each, as `JOB.INDEX.ATTEMPT`.
+pub const FILES: &str = "files";
 /// Interval between two checks whether a killed group is empty.
 pub const EMPTY_POLL: Duration = Duration::from_millis(1);
 /// Bytes of memory that a process may map beyond its task's memory limit, where the keeper samples that limit.
@@ -68,7 +71,7 @@ pub struct KeeperEnv {
     pub logs: LogDir,
     /// Bytes that are kept of one output file.
     pub log_bytes_max: u64,
-    /// `/dev/null`, the standard input of all tasks.
+    /// `/dev/null`, the standard input of tasks that are given none.
     pub null: File,
     /// Processes that act for the keeper with a user's rights, and when each is killed.
     pub helpers: BTreeMap<i32, Instant>,
@@ -133,16 +136,18 @@ const HELPER_MAX: Duration = Duration::from_secs(300);
 const STUCK_POLL: Duration = Duration::from_secs(1);
 
 impl KeeperEnv {
-    /// Starts a task's command.
+    /// Starts a task's command. Without `stdin` its standard input is empty.
     pub fn start(
         &mut self,
         task: TaskRef,
         body: &Body,
         values: (Option<&str>, &[String]),
         memory: Option<u64>,
+        stdin: Option<Rc<File>>,
     ) -> Result<Started, Refused> {
         body.check()?;
-        let command = self.command(task, body, values)?;
+        let mut command = self.command(task, body, values)?;
+        command.stdin = stdin;
         self.begin(task, &command, memory)
     }
 
@@ -204,6 +209,7 @@ impl KeeperEnv {
         let watched = memory.filter(|_| started.watch_memory);
         let setup = Setup {
             null: self.null.as_raw_fd(),
+            stdin: command.stdin.as_ref().map(|file| file.as_raw_fd()),
             out: out.as_raw_fd(),
             err: err.as_raw_fd(),
             group: started.slot.as_ref().and_then(Slot::group_fd),
@@ -234,7 +240,8 @@ impl KeeperEnv {
     /// Hides the worker's directory and these files from processes to come. The launcher is started again, because its
     /// processes see what it sees: a file that was put in the place of another is covered then, too.
     pub fn hide(&mut self, state: &Path, hidden: &Hidden) {
-        let tasks_use: Vec<PathBuf> = [SESSIONS, NODES, JOBSERVERS].map(|name| state.join(name)).to_vec();
+        let tasks_use: Vec<PathBuf> =
+            [SESSIONS, FILES, NODES, JOBSERVERS].map(|name| state.join(name)).to_vec();
         for dir in &tasks_use {
             // It is there from now on, so that what is made in it later is seen through the cover.
             if let Err(e) = DirBuilder::new().recursive(true).mode(0o711).create(dir) {

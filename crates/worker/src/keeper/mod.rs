@@ -18,7 +18,7 @@ mod session;
 mod tasks;
 mod upgrade;
 
-pub use env::{MARKER, SESSIONS};
+pub use env::{FILES, MARKER, SESSIONS};
 pub use link::socket_path;
 pub use namespace::{KeeperFile, RETRY_WITHOUT, TAKEN};
 pub use open_files::tasks_max;

@@ -312,6 +312,7 @@ impl Keeper {
                     sent,
                     fences: self.namespaced,
                     program: self.program.clone(),
+                    files: true,
                 });
                 self.tasks.begin_again(&mut self.link);
             }

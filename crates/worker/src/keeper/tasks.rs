@@ -8,6 +8,7 @@
 mod attempt;
 mod chunk;
 mod ending;
+mod files;
 mod kills;
 mod launch;
 mod marks;
@@ -31,7 +32,7 @@ use crate::protocol::{
     Amounts, Body, FromKeeper, Held, HeldPhase, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper, WireEnd,
     WireResult,
 };
-use attempt::{MemoryLimit, Pause, Running, Waiting};
+use attempt::{EndedAttempt, MemoryLimit, Pause, Running, Waiting};
 use kills::GroupKills;
 use output_disk::OutputDisk;
 use serde::{Deserialize, Serialize};
@@ -66,8 +67,12 @@ pub struct Tasks {
     waiting: VecDeque<Waiting>,
     running: BTreeMap<TaskRef, Running>,
     by_pid: BTreeMap<i32, TaskRef>,
+    /// Attempts that have ended and whose outputs are being kept.
+    collecting: BTreeMap<TaskRef, EndedAttempt>,
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
+    /// When directories are asked for again.
+    ask_at: Option<Instant>,
     next_sample: Option<Instant>,
     size_reader: SizeReader,
     memory_reader: MemoryReader,
@@ -90,6 +95,8 @@ pub struct SavedTasks {
     waiting: VecDeque<Waiting>,
     #[serde(with = "kept::pairs")]
     running: BTreeMap<TaskRef, Running>,
+    #[serde(default, with = "kept::pairs")]
+    collecting: BTreeMap<TaskRef, EndedAttempt>,
     #[serde(with = "kept::pairs")]
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
@@ -118,8 +125,10 @@ impl Tasks {
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             by_pid: BTreeMap::new(),
+            collecting: BTreeMap::new(),
             ended: BTreeMap::new(),
             reclaims: VecDeque::new(),
+            ask_at: None,
             next_sample: None,
             size_reader: SizeReader::default(),
             memory_reader: MemoryReader::default(),
@@ -142,6 +151,7 @@ impl Tasks {
             bodies: std::mem::take(&mut self.bodies),
             waiting: std::mem::take(&mut self.waiting),
             running: std::mem::take(&mut self.running),
+            collecting: std::mem::take(&mut self.collecting),
             ended: std::mem::take(&mut self.ended),
             reclaims: std::mem::take(&mut self.reclaims),
             devices: held_gpus.iter().map(|(task, names)| (*task, numbers(names))).collect(),
@@ -164,6 +174,7 @@ impl Tasks {
         }
         (self.capacity, self.seq, self.sessions, self.booked) = (capacity, seq, sessions, booked);
         (self.bodies, self.waiting, self.running) = (bodies, waiting, running);
+        self.collecting = saved.collecting;
         self.keeper_env.cpus =
             self.running.iter().map(|(task, running)| (*task, running.request.cpu)).collect();
         let together =
@@ -189,13 +200,19 @@ impl Tasks {
             let phase = if running.lent { HeldPhase::Lent(at) } else { HeldPhase::Running(at) };
             Held { task: *task, phase }
         });
+        // The engine knows no phase between the end and the result, and has the room booked until that comes.
+        let collecting = self.collecting.iter().map(|(task, ended)| {
+            let at = ended.started_ns;
+            let phase = if ended.lent { HeldPhase::Lent(at) } else { HeldPhase::Running(at) };
+            Held { task: *task, phase }
+        });
         let ended = self.ended.keys().map(|task| Held { task: *task, phase: HeldPhase::Ended });
-        let riding =
-            chunk::riding(&self.waiting, &self.running).map(|task| Held { task, phase: HeldPhase::Queued });
-        waiting.chain(running).chain(riding).chain(ended).collect()
+        let riding = chunk::riding(&self.waiting, &self.running, &self.collecting)
+            .map(|task| Held { task, phase: HeldPhase::Queued });
+        waiting.chain(running).chain(collecting).chain(riding).chain(ended).collect()
     }
 
-    /// Repeats all unacknowledged results to an agent that said hello. A task that wants its cpus back is
+    /// Repeats all unacknowledged results and questions to an agent that said hello. A task that wants its cpus back is
     /// asked for again by the server.
     pub fn begin_again(&mut self, link: &mut Link) {
         self.reclaims.clear();
@@ -203,6 +220,7 @@ impl Tasks {
         for (task, (epoch, result)) in &self.ended {
             link.send(&FromKeeper::Finished { task: *task, epoch: *epoch, result: result.clone() });
         }
+        self.ask_about_files(link);
     }
 
     /// Notes that a message with this number came.
@@ -250,6 +268,7 @@ impl Tasks {
                     self.reclaims.push_back(task);
                 }
             }
+            ToKeeper::Prepared { .. } | ToKeeper::Collected { .. } => self.hear_of_files(message, link),
             ToKeeper::ShareCpus { cpu, shares } => self.keeper_env.jobservers.set_shares(cpu, &shares),
             ToKeeper::MakeVersion { version } => self.keeper_env.jobservers.note_make(version),
             ToKeeper::Hello { .. }
@@ -277,7 +296,7 @@ impl Tasks {
             }
             return;
         };
-        self.waiting.push_back(Waiting {
+        let waiting = Waiting {
             task,
             epoch,
             request: start.request,
@@ -292,7 +311,12 @@ impl Tasks {
             step,
             body,
             parked: false,
-        });
+            place: None,
+        };
+        if waiting.awaits_directory() {
+            waiting.ask(link);
+        }
+        self.waiting.push_back(waiting);
     }
 
     /// The body of a step. The search begins with the one that was sent last, which most starts refer to.
@@ -307,26 +331,30 @@ impl Tasks {
     fn knows(&self, task: TaskRef) -> bool {
         let task = self.head_of(task);
         self.running.contains_key(&task)
+            || self.collecting.contains_key(&task)
             || self.ended.contains_key(&task)
             || self.waiting.iter().any(|w| w.task == task)
     }
 
     /// The task whose process runs this one: itself as a rule.
     fn head_of(&self, task: TaskRef) -> TaskRef {
-        if self.running.contains_key(&task) {
+        if self.running.contains_key(&task) || self.collecting.contains_key(&task) {
             return task;
         }
         let rides =
             |head: TaskRef, riders: &[Rider]| riders.iter().any(|rider| chunk::ridden(head, rider) == task);
         let running = self.running.iter().find(|(head, running)| rides(**head, &running.riders));
+        let collecting = || self.collecting.iter().find(|(head, ended)| rides(**head, &ended.riders));
         let waiting = || self.waiting.iter().find(|waiting| rides(waiting.task, &waiting.riders));
-        running.map(|(head, _)| *head).or_else(|| waiting().map(|waiting| waiting.task)).unwrap_or(task)
+        let begun = running.map(|(head, _)| *head).or_else(|| collecting().map(|(head, _)| *head));
+        begun.or_else(|| waiting().map(|waiting| waiting.task)).unwrap_or(task)
     }
 
     fn kill(&mut self, task: TaskRef, link: &mut Link) {
         let task = self.head_of(task);
         match self.running.get_mut(&task) {
             Some(running) => running.ask_to_end(WireEnd::Canceled, &mut self.keeper_env),
+            None if self.collecting.contains_key(&task) => self.stop_collecting(task, link),
             None => self.unqueue(task, (WireEnd::Canceled, false), link),
         }
     }
@@ -340,6 +368,9 @@ impl Tasks {
         }
         for task in chunk::tasks(task, &waiting.riders) {
             self.end_unstarted(task, waiting.epoch, end.clone(), link);
+        }
+        if let Some(place) = waiting.place {
+            place.discard(link);
         }
     }
 
@@ -404,6 +435,14 @@ impl Tasks {
             if !next.parked && !next.request.fits(&self.capacity.less(&self.booked)) {
                 break;
             }
+            if next.awaits_directory() {
+                if !next.parked {
+                    next.tell_it_prepares(link);
+                }
+                self.park(place);
+                place += 1;
+                continue;
+            }
             let launched = self.launch(place);
             if !matches!(launched, Ok(Some(_))) {
                 self.keeper_env.release(task);
@@ -425,7 +464,8 @@ impl Tasks {
         }
     }
 
-    /// Books the room of an attempt that waits for its session, so that attempts behind it cannot take that room.
+    /// Books the room of an attempt that waits for its session or its directory, so that attempts behind it cannot take
+    /// that room.
     fn park(&mut self, place: usize) {
         if let Some(waiting) = self.waiting.get_mut(place)
             && !std::mem::replace(&mut waiting.parked, true)
@@ -454,6 +494,9 @@ impl Tasks {
     /// Ends tasks that are over their limits, and concludes tasks whose last process is gone.
     pub fn settle(&mut self, now: Instant, link: &mut Link) {
         self.hear_launches(now, link);
+        if self.ask_at.is_some_and(|at| at <= now) {
+            self.ask_for_directories(link);
+        }
         self.read_sizes(now);
         self.move_tokens(now, link);
         if self.next_sample.is_some_and(|at| at <= now) {
@@ -541,7 +584,6 @@ impl Tasks {
         if running.lent {
             held.cpu = 0;
         }
-        self.booked.sub(&held);
         let token_cpu_ms = self.keeper_env.jobservers.token_ms(task, Instant::now());
         let process_peak = self.keeper_env.jobservers.process_peak(task);
         let (end, is_at_limit) = self.end_of(task, &mut running);
@@ -583,8 +625,16 @@ impl Tasks {
             token_cpu_ms: token_cpu_ms.filter(|_| running.begun),
             process_memory: process_peak.filter(|_| running.begun).map(|bytes| bytes.max(largest)),
         };
-        let parts = chunk::parts(task, &running.riders, result);
-        parts.into_iter().for_each(|(task, result)| self.finish(task, running.epoch, result, link));
+        let ended = EndedAttempt {
+            epoch: running.epoch,
+            held,
+            lent: running.lent,
+            started_ns: running.started_ns,
+            riders: running.riders,
+            place: running.place,
+            result,
+        };
+        self.report_end(task, ended, link);
     }
 
     /// When [`Tasks::settle`] is due although no process ends; `None` if there is nothing to wait for.
@@ -601,7 +651,7 @@ impl Tasks {
         let jobservers = self.keeper_env.jobservers.next_deadline(now);
         let others = [self.sessions.next_deadline(), self.keeper_env.next_deadline(), jobservers];
         let others = others.into_iter().flatten();
-        tasks.chain(self.next_sample).chain(space).chain(others).min()
+        tasks.chain(self.next_sample).chain(self.ask_at).chain(space).chain(others).min()
     }
 }
 

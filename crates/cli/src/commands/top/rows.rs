@@ -284,7 +284,7 @@ pub struct TaskRow {
 impl From<Task> for TaskRow {
     fn from(task: Task) -> Self {
         let ended = how_ended(&task.attempt);
-        // Only a running task has progress, and only a failed one a failure.
+        // Only a task that is booked or runs has progress, and only a failed one a failure.
         let failure = task.failure.as_ref().map(|failure| failure.summary.clone());
         let progress = failure.unwrap_or_else(|| progress(&task));
         TaskRow {

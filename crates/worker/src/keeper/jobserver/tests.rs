@@ -81,6 +81,7 @@ fn body(env: &[&str]) -> Body {
         run_as: None,
         refused: None,
         refused_now: false,
+        files: None,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::keeper::progress::Tail;
 use crate::keeper::session::TaskSession;
 use crate::kept;
 use crate::process::Exit;
-use crate::protocol::{Amounts, Body, JobserverSpec, Nodes, Rider, TaskRef, WireEnd};
+use crate::protocol::{Amounts, Body, JobserverSpec, Nodes, Rider, TaskRef, WireEnd, WireResult};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -38,8 +38,21 @@ pub(super) struct Waiting {
     pub(super) jobserver: Option<JobserverSpec>,
     pub(super) step: u16,
     pub(super) body: Rc<Body>,
-    /// Its room is booked, and it waits until another task has entered the session's environments.
+    /// Its room is booked, and it waits until another task has entered the session's environments, or for its directory.
     pub(super) parked: bool,
+    /// The directory in which it will run; `None` without files, and until the agent has made it.
+    #[serde(default)]
+    pub(super) place: Option<FilesPlace>,
+}
+
+/// A directory that the agent made for one attempt with files.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct FilesPlace {
+    pub(super) directory: String,
+    /// The file that is the standard input; `None` if that is empty.
+    pub(super) stdin: Option<String>,
+    /// Whether something of it is kept when the attempt has ended.
+    pub(super) outputs: bool,
 }
 
 /// Memory in bytes beyond which a task is killed; 0 for none. `None` comes from an older server, whose tasks
@@ -110,6 +123,25 @@ pub(super) struct Running {
     /// Whether it did not start because of what its job asks for.
     #[serde(default)]
     pub(super) job_at_fault: bool,
+    /// The directory in which it runs; `None` without files.
+    #[serde(default)]
+    pub(super) place: Option<FilesPlace>,
+}
+
+/// An attempt of which no process is left, and whose result is not reported.
+#[derive(Serialize, Deserialize)]
+pub(super) struct EndedAttempt {
+    pub(super) epoch: u64,
+    /// What of its room is booked.
+    #[serde(with = "Amounts")]
+    pub(super) held: Resources,
+    pub(super) lent: bool,
+    pub(super) started_ns: u64,
+    /// The other tasks that its process ran.
+    pub(super) riders: Vec<Rider>,
+    pub(super) place: Option<FilesPlace>,
+    /// How it ended and what it used, together with its riders.
+    pub(super) result: WireResult,
 }
 
 /// Default for the state of an older keeper, which had only tasks that were reported as started.

@@ -1,7 +1,7 @@
 //! Tasks that one process runs. The keeper treats the first, the head, as any task. The report of the head at its end
 //! is repeated for the others, to each its part.
 
-use super::attempt::{Running, Waiting};
+use super::attempt::{EndedAttempt, Running, Waiting};
 use crate::protocol::{Rider, TaskRef, WireResult};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,9 +18,12 @@ pub(super) fn ridden(head: TaskRef, rider: &Rider) -> TaskRef {
 pub(super) fn riding<'a>(
     waiting: &'a VecDeque<Waiting>,
     running: &'a BTreeMap<TaskRef, Running>,
+    collecting: &'a BTreeMap<TaskRef, EndedAttempt>,
 ) -> impl Iterator<Item = TaskRef> + 'a {
     let waiting = waiting.iter().map(|waiting| (waiting.task, &waiting.riders));
-    let all = waiting.chain(running.iter().map(|(task, running)| (*task, &running.riders)));
+    let running = running.iter().map(|(task, running)| (*task, &running.riders));
+    let collecting = collecting.iter().map(|(task, ended)| (*task, &ended.riders));
+    let all = waiting.chain(running).chain(collecting);
     all.flat_map(|(head, riders)| riders.iter().map(move |rider| ridden(head, rider)))
 }
 

@@ -21,10 +21,17 @@ impl Tasks {
     /// Kills all tasks at once, because the lease has run out and the server may book them elsewhere at any moment.
     pub fn fence(&mut self, link: &mut Link) {
         for waiting in std::mem::take(&mut self.waiting) {
+            if waiting.parked {
+                self.booked.sub(&waiting.request);
+            }
             for task in chunk::tasks(waiting.task, &waiting.riders) {
                 self.end_unstarted(task, waiting.epoch, (WireEnd::Recalled, false), link);
             }
+            if let Some(place) = waiting.place {
+                place.discard(link);
+            }
         }
+        self.fence_collecting(link);
         for running in self.running.values_mut() {
             // A task between two actions of its session must not begin the next one.
             if running.exit.is_none() || running.is_entering() {

@@ -39,12 +39,14 @@ impl Tasks {
         }
         let memory = next.memory_limit.bytes(&next.request);
         if next.body.session.is_none() {
-            let started = self.keeper_env.start(
-                next.task,
-                &next.body,
-                (next.value.as_deref(), &next.chunk_values),
-                memory,
-            )?;
+            let values = (next.value.as_deref(), &*next.chunk_values);
+            let started = match &next.place {
+                None => self.keeper_env.start(next.task, &next.body, values, memory, None)?,
+                Some(place) => {
+                    let stdin = place.open_stdin()?;
+                    self.keeper_env.start(next.task, &place.body(&next.body), values, memory, stdin)?
+                }
+            };
             return Ok(Some((started, next.time_limit, None)));
         }
         let Waiting { task, step, body, value, params, time_limit, .. } = next;
@@ -92,6 +94,7 @@ impl Tasks {
             kept_from: [0; 2],
             marks: Marks::begin(at),
             begun: false,
+            place: waiting.place.clone(),
             retry: Some(Box::new(waiting)),
             passing: None,
             job_at_fault: false,
