@@ -3,24 +3,25 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, mkfifoat, openat};
 use tempfile::TempDir;
-use windlass_cas::Digest;
 use windlass_cas::tree::{
     BlobSource, Collected, EntryKind, KnownDigests, MaterialiseOptions, Materialised, PathGlobs, ScanOptions,
-    SkipReason, TreeBounds, TreeContent, TreeEntry, TreeError, TreeInput, UploadFrom, collect, encode,
-    hash_files, materialise, read_tree, read_tree_message, scan, tree_order,
+    SkipReason, TreeBounds, TreeContent, TreeEntry, TreeError, TreeInput, TreeOwner, UploadFrom, collect,
+    collect_tree, encode, hash_files, materialise, read_tree_message, remove_below, scan, tree_of,
+    tree_order, union,
 };
+use windlass_cas::{Blob, Digest};
 
-const LINKS: MaterialiseOptions = MaterialiseOptions { may_hardlink: true, threads_max: 4 };
-const COPIES: MaterialiseOptions = MaterialiseOptions { may_hardlink: false, threads_max: 1 };
+const LINKS: MaterialiseOptions = MaterialiseOptions { may_hardlink: true, owner: None, threads_max: 4 };
+const COPIES: MaterialiseOptions = MaterialiseOptions { may_hardlink: false, owner: None, threads_max: 1 };
 
 /// A cache of blobs as files, as a worker has it.
 struct BlobFiles(TempDir);
@@ -46,9 +47,10 @@ impl BlobFiles {
 }
 
 impl BlobSource for BlobFiles {
-    fn path(&self, digest: Digest) -> Option<PathBuf> {
+    fn blob(&self, digest: Digest) -> Result<Option<Blob>, TreeError> {
         let path = self.file(digest);
-        path.symlink_metadata().is_ok().then_some(path)
+        let opened = File::open(&path).ok();
+        Ok(opened.map(|file| Blob::File { file, path, size: digest.size }))
     }
 }
 
@@ -61,9 +63,7 @@ fn link(path: &str, target: &str) -> TreeEntry {
 }
 
 fn content_of(entries: Vec<TreeEntry>) -> TreeContent {
-    let tree = encode(entries).unwrap();
-    let messages: BTreeMap<Digest, Vec<u8>> = tree.messages.into_iter().collect();
-    read_tree(tree.root, TreeBounds::default(), &mut |digest| Ok(messages.get(&digest).cloned())).unwrap()
+    tree_of(entries, TreeBounds::default()).unwrap()
 }
 
 fn made(
@@ -132,7 +132,7 @@ fn files_are_made_read_only_by_links_and_copies() {
     let mode = |path: &str| fs::symlink_metadata(into.join(path)).unwrap().permissions().mode() & 0o7777;
     assert_eq!(
         ["a/plain", "a/run", "empty", "a", "nothing", ""].map(mode),
-        [0o444, 0o555, 0o555, 0o755, 0o755, 0o755]
+        [0o444, 0o555, 0o555, 0o755, 0o755, 0o700]
     );
     assert_eq!(fs::read(into.join("a/run")).unwrap(), b"content");
     assert_eq!(fs::read_link(into.join("a/l")).unwrap(), Path::new("../empty"));
@@ -170,7 +170,8 @@ fn a_blob_that_is_not_what_it_should_be_is_refused() {
     };
     let (missing, short, linked) = (Digest::of(b"missing"), Digest::of(b"short"), Digest::of(b"linked"));
     fs::write(blobs.file(short), b"shor").unwrap();
-    symlink("/etc/hostname", blobs.file(linked)).unwrap();
+    fs::write(place.path().join("other"), b"other!").unwrap();
+    symlink(place.path().join("other"), blobs.file(linked)).unwrap();
     for options in [LINKS, COPIES] {
         assert!(matches!(attempt(missing, &options), Err(TreeError::Missing(digest)) if digest == missing));
         assert!(matches!(attempt(short, &options), Err(TreeError::Blob { .. })));
@@ -180,6 +181,96 @@ fn a_blob_that_is_not_what_it_should_be_is_refused() {
     // The directory is always a new one.
     let there = made(&blobs, Vec::new(), place.path(), &LINKS);
     assert!(matches!(there, Err(TreeError::Io { path, .. }) if path == place.path()));
+}
+
+/// Small blobs, which a store has as rows.
+struct BlobRows(BTreeMap<Digest, Vec<u8>>);
+
+impl BlobSource for BlobRows {
+    fn blob(&self, digest: Digest) -> Result<Option<Blob>, TreeError> {
+        Ok(self.0.get(&digest).cloned().map(Blob::Bytes))
+    }
+}
+
+#[test]
+fn small_blobs_become_files_of_their_own() {
+    let (digest, place) = (Digest::of(b"content"), tempfile::tempdir().unwrap());
+    let rows = BlobRows(BTreeMap::from([(digest, b"content".to_vec())]));
+    let entries = vec![file("a", digest, false), file("b/run", digest, true)];
+    let into = place.path().join("task");
+    let counts = materialise(&content_of(entries), &rows, &into, &LINKS).unwrap();
+    assert_eq!((counts.hardlinked, counts.copied, counts.copied_bytes), (0, 2, 14));
+    assert_eq!(fs::read(into.join("b/run")).unwrap(), b"content");
+    let mode = |path: &str| fs::metadata(into.join(path)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(["a", "b/run"].map(mode), [0o444, 0o555]);
+}
+
+#[test]
+fn a_blob_that_is_evicted_meanwhile_is_copied_from_what_is_open() {
+    struct Evicting(BlobFiles);
+    impl BlobSource for Evicting {
+        fn blob(&self, digest: Digest) -> Result<Option<Blob>, TreeError> {
+            let found = self.0.blob(digest)?;
+            fs::remove_file(self.0.file(digest)).unwrap();
+            Ok(found)
+        }
+    }
+    let (blobs, place) = (BlobFiles::new(), tempfile::tempdir().unwrap());
+    let entries = vec![file("a", blobs.put(b"content"), false)];
+    let into = place.path().join("task");
+    let counts = materialise(&content_of(entries), &Evicting(blobs), &into, &LINKS).unwrap();
+    assert_eq!((counts.hardlinked, counts.copied + counts.reflinked), (0, 1));
+    assert_eq!(fs::read(into.join("a")).unwrap(), b"content");
+}
+
+#[test]
+fn only_root_makes_files_of_another_user_and_the_store_s_stay_its_own() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIP: only root gives files to another user");
+        return;
+    }
+    let (blobs, place) = (BlobFiles::new(), tempfile::tempdir().unwrap());
+    let digest = blobs.put(b"content");
+    let entries = vec![file("a/plain", digest, false), file("run", digest, true), link("a/l", "plain")];
+    let into = place.path().join("task");
+    let owner = Some(TreeOwner { uid: 65_534, gid: 65_533 });
+    made(&blobs, entries, &into, &MaterialiseOptions { owner, ..LINKS }).unwrap();
+    let owners = |path: &str| {
+        let found = fs::symlink_metadata(into.join(path)).unwrap();
+        (found.uid(), found.gid())
+    };
+    assert_eq!(["", "a", "run", "a/l"].map(owners), [(65_534, 65_533); 4]);
+    // Its owner could make a linked file writable, and all tasks share it.
+    assert_eq!(owners("a/plain"), (0, rustix::process::getegid().as_raw()));
+    assert_eq!(fs::metadata(blobs.file(digest)).unwrap().mode() & 0o7777, 0o444);
+}
+
+#[test]
+fn trees_are_one_where_they_agree() {
+    let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
+    let first = content_of(vec![file("a/x", one, false), link("l", "a"), file("same", one, true)]);
+    let second = content_of(vec![file("a/y", other, false), file("same", one, true), link("l", "a")]);
+    let both = union(&[&first, &second], TreeBounds::default()).unwrap();
+    let expected =
+        vec![file("a/x", one, false), file("a/y", other, false), link("l", "a"), file("same", one, true)];
+    assert_eq!(both.root(), encode(expected).unwrap().root);
+    assert_eq!(union(&[], TreeBounds::default()).unwrap().root(), Digest::EMPTY);
+    let conflicts = [
+        vec![file("a/x", other, false)],
+        vec![file("a", one, false)],
+        vec![file("a/x/z", one, false)],
+        vec![link("a", "l")],
+        vec![link("l", "same")],
+        vec![file("same", one, false)],
+    ];
+    for third in conflicts {
+        let third = content_of(third);
+        let conflict = union(&[&first, &third], TreeBounds::default());
+        let Err(TreeError::Conflict { roots, .. }) = conflict else { panic!("{conflict:?}") };
+        assert_eq!(*roots, [first.root(), third.root()]);
+    }
+    let bounds = TreeBounds { entries_max: 3, ..TreeBounds::default() };
+    assert!(matches!(union(&[&first, &second], bounds), Err(TreeError::ManyEntries { max: 3 })));
 }
 
 #[test]
@@ -290,6 +381,100 @@ fn a_file_that_became_a_link_is_not_uploaded() {
     fs::rename(base.join("b"), base.join("moved")).unwrap();
     symlink("moved", base.join("b")).unwrap();
     assert!(found.open(Path::new("b/c")).is_err());
+}
+
+#[test]
+fn outputs_are_one_tree_at_their_paths() {
+    let directory = files(&["a.o", "b.c", "out/x", "out/deep/y", "keep/empty/no"]);
+    let base = directory.path();
+    fs::remove_file(base.join("keep/empty/no")).unwrap();
+    symlink("../a.o", base.join("out/up")).unwrap();
+    symlink("/etc/hostname", base.join("out/away")).unwrap();
+    let patterns: Vec<String> = ["*.o", "out", "keep/empty", "none"].map(str::to_owned).into();
+    let globs = PathGlobs::parse(&patterns).unwrap();
+    let found = collect_tree(base, &globs, &TreeBounds::default(), None).unwrap();
+    let expected = vec![
+        file("a.o", Digest::of(b"a.o"), false),
+        TreeEntry { path: "keep/empty".to_owned(), kind: EntryKind::Directory },
+        file("out/deep/y", Digest::of(b"out/deep/y"), false),
+        // In one tree with its target it leads nowhere else.
+        link("out/up", "../a.o"),
+        file("out/x", Digest::of(b"out/x"), false),
+    ];
+    assert_eq!(found.tree.root, encode(expected).unwrap().root);
+    assert_eq!((found.file_count, found.bytes), (3, 18));
+    assert_eq!(found.unmatched, ["none"]);
+    assert_eq!(found.skipped.named.len(), 1);
+    for (digest, path) in &found.files {
+        let mut bytes = Vec::new();
+        found.open(path).unwrap().read_to_end(&mut bytes).unwrap();
+        assert_eq!(Digest::of(&bytes), *digest);
+    }
+    let none =
+        collect_tree(base, &PathGlobs::parse(&["x".to_owned()]).unwrap(), &TreeBounds::default(), None);
+    assert_eq!(none.unwrap().entries, 0);
+    let all = PathGlobs::parse(&[".".to_owned()]).unwrap();
+    fs::remove_file(base.join("out/away")).unwrap();
+    let all = collect_tree(base, &all, &TreeBounds::default(), None).unwrap();
+    assert_eq!(all.tree.root, root_of(base));
+}
+
+#[test]
+fn a_file_that_its_task_could_not_read_is_no_output() {
+    let directory = files(&["secret", "public", "mine"]);
+    let base = directory.path();
+    fs::set_permissions(base.join("secret"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(base.join("public"), fs::Permissions::from_mode(0o444)).unwrap();
+    let globs = PathGlobs::parse(&["*".to_owned()]).unwrap();
+    let own = rustix::process::geteuid().as_raw();
+    let of = |owner| collect_tree(base, &globs, &TreeBounds::default(), Some(owner)).unwrap();
+    // To the user of another number the files are as those of another user that it linked into its directory.
+    let found = of(own + 1);
+    assert!(!found.files.contains_key(&Digest::of(b"secret")));
+    assert!(found.files.contains_key(&Digest::of(b"public")));
+    let told: Vec<(&str, &SkipReason)> =
+        found.skipped.named.iter().map(|skip| (skip.path.as_str(), &skip.why)).collect();
+    assert!(told.contains(&("secret", &SkipReason::Foreign)), "{told:?}");
+    assert!(found.open(Path::new("secret")).is_err() && found.open(Path::new("public")).is_ok());
+    assert_eq!(of(own).file_count, 3);
+}
+
+/// Makes directories inside each other, deeper than a path may be.
+fn make_deep(at: &Path, depth: usize) {
+    let mut inner = File::open(at).unwrap();
+    for _ in 0..depth {
+        mkdirat(&inner, "d", Mode::RWXU).unwrap();
+        inner = File::from(openat(&inner, "d", OFlags::RDONLY, Mode::empty()).unwrap());
+    }
+    drop(openat(&inner, "f", OFlags::WRONLY | OFlags::CREATE, Mode::RWXU).unwrap());
+}
+
+#[test]
+fn what_a_task_left_is_removed_and_nothing_outside() {
+    let (outside, top) = (files(&["keep/me"]), tempfile::tempdir().unwrap());
+    let task = top.path().join("1.0.1");
+    fs::create_dir(&task).unwrap();
+    make_deep(&task, 3_000);
+    symlink(outside.path(), task.join("away")).unwrap();
+    symlink(outside.path(), top.path().join("link")).unwrap();
+    mkfifoat(CWD, task.join("pipe"), Mode::RWXU).unwrap();
+    for number in 0..2_000 {
+        fs::create_dir_all(task.join(format!("wide/{number}/x"))).unwrap();
+    }
+    // An earlier process was at it.
+    fs::create_dir_all(top.path().join("moved-7/a")).unwrap();
+    fs::create_dir(task.join("closed")).unwrap();
+    fs::write(task.join("closed/f"), "x").unwrap();
+    fs::create_dir_all(task.join("unwritable/in/side")).unwrap();
+    for (path, mode) in [("closed", 0), ("unwritable/in", 0o500), ("unwritable", 0o500)] {
+        fs::set_permissions(task.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    assert_eq!(remove_below(top.path(), &|| true).unwrap(), 0, "it was told to end");
+    assert!(task.exists());
+    assert!(remove_below(top.path(), &|| false).unwrap() >= 3_000);
+    assert_eq!(fs::read_dir(top.path()).unwrap().count(), 0);
+    assert_eq!(fs::read(outside.path().join("keep/me")).unwrap(), b"keep/me");
+    assert_eq!(remove_below(top.path(), &|| false).unwrap(), 0);
 }
 
 #[test]

@@ -8,8 +8,9 @@ use crate::caches::CacheDir;
 use crate::cgroup;
 use crate::clock::boot_ns;
 use crate::detect::{LateGpus, declare};
+use crate::files::{AgentFiles, FileDirs, FileParts, FileWork};
 use crate::keep::{self, Writers};
-use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
+use crate::keeper::{FILES, KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::late::Late;
 use crate::logs::{ASIDE, LogDir};
 use crate::make_version::make_version;
@@ -149,6 +150,8 @@ struct Shared {
     watch: Watch,
     /// The release of GNU make here, once it is known; `None` inside where there is none.
     make: OnceLock<Option<[u32; 2]>>,
+    /// Set before there is a keeper.
+    files: OnceLock<FileWork>,
 }
 
 /// What tasks may use: that of the options, and GPUs that were found since.
@@ -175,6 +178,7 @@ impl Agent {
     pub fn start(
         options: AgentOptions,
         store: i64,
+        files: AgentFiles,
         on: impl FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
     ) -> Result<Agent, AgentError> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&options.state);
@@ -186,11 +190,23 @@ impl Agent {
         let gpus_late = options.late_gpus.is_some();
         let offered = Mutex::new(Offered { capacity, gpu_devices, gpus_late });
         let make = OnceLock::new();
-        let shared = Shared { options, offered, writer, stopped, upgraded, measured, watch, make };
+        let shared = Shared {
+            options,
+            offered,
+            writer,
+            stopped,
+            upgraded,
+            measured,
+            watch,
+            make,
+            files: OnceLock::new(),
+        };
         let agent = Agent { shared: Arc::new(shared) };
         agent.leave_other_store(store)?;
-        let first = agent.connect()?;
         let on = Arc::new(Mutex::new(on));
+        let work = agent.work_on_files(files, &on)?;
+        let first = agent.connect()?;
+        work.start().map_err(|e| AgentError::Start(e.to_string()))?;
         agent.measure(&on)?;
         let this = agent.clone();
         spawn("watch", move || this.watch())?;
@@ -224,6 +240,39 @@ impl Agent {
         };
         spawn("agent", listen)?;
         Ok(agent)
+    }
+
+    /// Prepares the work on files. Its directories are there before a keeper may hide the worker's directory.
+    fn work_on_files<F>(&self, files: AgentFiles, on: &Arc<Mutex<F>>) -> Result<FileWork, AgentError>
+    where
+        F: FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
+    {
+        let state = &self.shared.options.state;
+        let dirs = FileDirs::new(state, FILES);
+        dirs.create().map_err(|source| AgentError::State { path: state.clone(), source })?;
+        let agent = Arc::downgrade(&self.shared);
+        let (answering, telling, on) = (agent.clone(), agent.clone(), on.clone());
+        let work = FileWork::new(FileParts {
+            files,
+            dirs,
+            answer: Box::new(move |message: ToKeeper| {
+                if let Some(shared) = answering.upgrade() {
+                    Agent { shared }.send_now(&[message]);
+                }
+            }),
+            tell: Box::new(move |what: report::What| {
+                if let Some(shared) = telling.upgrade() {
+                    on.lock()(&Agent { shared }, vec![FromAgent::report(what)]);
+                }
+            }),
+            tell_keys: Box::new(move |keys: Vec<(String, u64)>| {
+                if let Some(shared) = agent.upgrade() {
+                    shared.measured.set_inputs(keys);
+                }
+            }),
+        });
+        _ = self.shared.files.set(work.clone());
+        Ok(work)
     }
 
     /// Starts the threads that report load and caches, and the one that finds the speed of a core.
@@ -277,7 +326,10 @@ impl Agent {
             }
         }
         let mut bytes = Vec::new();
-        messages.iter().for_each(|message| to_line(message, &mut bytes));
+        for message in messages {
+            let refused = self.shared.files.get().and_then(|files| files.refuse(message));
+            to_line(refused.as_ref().unwrap_or(message), &mut bytes);
+        }
         if let Some(stream) = &mut writer.stream
             && let Err(e) = stream.write_all(&bytes)
         {
@@ -440,6 +492,7 @@ impl Agent {
     pub fn stop(&self, kill: bool) {
         self.shared.stopped.store(true, Ordering::Relaxed);
         self.shared.measured.end();
+        self.shared.files.get().iter().for_each(|files| files.stop());
         self.send_now(&[if kill { ToKeeper::Shutdown } else { ToKeeper::ShutdownIfIdle }]);
         if let Some(file) = KeeperFile::read(&self.shared.options.state).filter(|_| kill) {
             _ = wait_for_end(&file, KEEPER_ANSWER);
@@ -497,6 +550,7 @@ impl Agent {
                     // The first answer came. From now on silence is not an error.
                     _ = stream.set_read_timeout(None);
                     messages.iter().for_each(|message| self.shared.measured.hear(message));
+                    self.shared.files.get().iter().for_each(|files| files.hear(&messages));
                     self.upgrade(connection, &messages);
                     let greets = messages.iter().any(|message| matches!(message, FromKeeper::State { .. }));
                     let messages = messages.into_iter();

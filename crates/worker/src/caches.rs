@@ -1,7 +1,7 @@
 //! Cache keys of this worker. An operator names directories; each entry at the top of one is a key,
 //! `NAME/ENTRY`, with its size on disk. `measure` scans the directories and adds what tasks say that they
-//! fetched. The keys go to the server, which prefers workers that have a task's inputs. Nothing here writes
-//! to a cache or evicts from one.
+//! fetched, and the inputs that `files` has. The keys go to the server, which prefers workers that have a
+//! task's inputs. Nothing here writes to a cache or evicts from one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -128,10 +128,11 @@ impl Fetched {
         });
     }
 
-    /// The keys of tasks and of a scan together, at most [`CACHE_KEYS_MAX`]. A task's size of a key counts first.
-    pub fn with(&self, scanned: &Keys) -> BTreeMap<String, u64> {
+    /// The keys of tasks, of their inputs and of a scan together, at most [`CACHE_KEYS_MAX`]. A task's size of a key counts
+    /// first.
+    pub fn with(&self, inputs: &Keys, scanned: &Keys) -> BTreeMap<String, u64> {
         let mut keys = BTreeMap::new();
-        for (key, bytes) in self.0.iter().chain(scanned).take(CACHE_KEYS_MAX) {
+        for (key, bytes) in self.0.iter().chain(inputs).chain(scanned).take(CACHE_KEYS_MAX) {
             keys.entry(key.clone()).or_insert(*bytes);
         }
         keys
@@ -202,13 +203,15 @@ mod tests {
         fetched.add("elsewhere".to_owned(), 2);
         fetched.add("nix/a".to_owned(), 3);
         let scanned = vec![("nix/b".to_owned(), 9)];
-        let keys = |fetched: &Fetched| fetched.with(&scanned).into_iter().collect::<Keys>();
+        let inputs = vec![("input:00".to_owned(), 5)];
+        let keys = |fetched: &Fetched| fetched.with(&inputs, &scanned).into_iter().collect::<Keys>();
         let pair = |key: &str, bytes| (key.to_owned(), bytes);
-        assert_eq!(keys(&fetched), [pair("elsewhere", 2), pair("nix/a", 3), pair("nix/b", 9)]);
+        let input = pair("input:00", 5);
+        assert_eq!(keys(&fetched), [pair("elsewhere", 2), input.clone(), pair("nix/a", 3), pair("nix/b", 9)]);
         fetched.leave_to_scan(&dirs);
-        assert_eq!(keys(&fetched), [pair("elsewhere", 2), pair("nix/b", 9)]);
+        assert_eq!(keys(&fetched), [pair("elsewhere", 2), input, pair("nix/b", 9)]);
         (0..=CACHE_KEYS_MAX).for_each(|n| fetched.add(format!("k{n}"), 1));
-        let all = fetched.with(&scanned);
+        let all = fetched.with(&inputs, &scanned);
         assert!(all.len() == CACHE_KEYS_MAX && !all.contains_key("k0") && !all.contains_key("nix/b"));
     }
 

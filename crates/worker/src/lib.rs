@@ -11,12 +11,14 @@
 mod admin_sockets;
 mod agent;
 mod caches;
+mod call_error;
 mod cgroup;
 mod clock;
 mod confinement;
 mod core_speed;
 mod detect;
 mod doctor;
+mod files;
 mod gpu_devices;
 mod identity;
 mod keep;
@@ -55,6 +57,10 @@ pub use cgroup::own_oom_kills;
 pub use core_speed::measure as measure_core;
 pub use detect::{Detected, GPUS_ARE_LATE, GpusFor, LateGpus, NoGpus, ShownGpus, attributes, capacity};
 pub use doctor::{Examined, Finding, doctor, doctor_worker};
+pub use files::{
+    AgentFiles, BlobReader, BlobStore, FileCache, FileCall, FileFault, FileServer, FileTrouble, InputBlobs,
+    Patience, TakeBlob, TakePart, UploadBytes, patiently,
+};
 pub use gpu_devices::{AskedGpus, BadGpuDevices, GpuDevice};
 pub use identity::{expected_name, identity, name};
 pub use keeper::{KeeperOptions, keeper_main};

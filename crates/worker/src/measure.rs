@@ -85,6 +85,8 @@ struct ScanState {
     session_space: Seen,
     cache_space: Seen,
     fetched: Fetched,
+    /// Keys of the inputs of tasks that are here.
+    inputs: Keys,
     /// Running tasks that fetched a cache key.
     fetchers: BTreeSet<TaskRef>,
     /// Whether the server has no report of the caches on this connection.
@@ -219,6 +221,14 @@ impl Measured {
         self.changed.notify_all();
     }
 
+    /// Sets which inputs of tasks are here.
+    pub fn set_inputs(&self, inputs: Keys) {
+        let mut state = self.state.lock();
+        (state.inputs, state.has_news) = (inputs, true);
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// Sets the interval between two reports of load.
     pub fn set_load_every(&self, every: Duration) {
         self.state.lock().load_every = Some(every);
@@ -259,7 +269,10 @@ impl Measured {
                 self.state.lock().cache_space = Seen::now(spaces.min_by_key(|space| space.free_bytes));
                 last_scan = Some(Instant::now());
             }
-            let keys = self.state.lock().fetched.with(&scanned);
+            let keys = {
+                let state = self.state.lock();
+                state.fetched.with(&state.inputs, &scanned)
+            };
             if due == RescanReason::Unsaid || said.as_ref() != Some(&keys) {
                 last_told = Some(Instant::now());
                 tell(keys.clone());

@@ -7,7 +7,9 @@
 //! restore. It decides nothing about tasks.
 
 use crate::agent::{Agent, AgentError, AgentOptions, FromAgent};
+use crate::call_error::{chain, is_said};
 use crate::clock::boot_ns;
+use crate::files::{AgentFiles, FileCache, InputBlobs, RemoteFiles};
 use crate::measure::LOAD_EVERY;
 use crate::names::{Names, Resolved};
 use crate::old_output::{ASK_EVERY, OldOutput, ServerClock};
@@ -68,6 +70,8 @@ pub struct RemoteOptions {
     pub users: UserMap,
     /// The worker itself, and how its keeper runs tasks.
     pub agent: AgentOptions,
+    /// The cache of files of tasks.
+    pub cache: FileCache,
 }
 
 /// Why there is no stream to the server.
@@ -98,8 +102,15 @@ pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) 
     let servers = options.servers.iter().map(Server::new).collect::<Result<Vec<_>, _>>()?;
     let urls: Vec<String> = options.servers.iter().map(|server| server.url.clone()).collect();
     let (mut order, names) = (ServerRotation::new(&urls), Names::new(options.users.clone()));
+    let RemoteOptions { agent: agent_options, cache, .. } = options;
+    let files = RemoteFiles::new().map_err(|e| RemoteError::Setup {
+        what: "a thread for files of tasks".to_owned(),
+        why: e.to_string(),
+    })?;
     let mut remote = Remote {
-        options,
+        agent_options,
+        files: Arc::new(files),
+        cache: Arc::new(cache),
         servers,
         now: order.now(),
         patience: order.patience(),
@@ -119,6 +130,7 @@ pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) 
             () = &mut stop => break,
         };
         *remote.up.lock() = None;
+        remote.files.end();
         let Err(error) = ended else { continue };
         let (how, owner) = match &error {
             RemoteError::Setup { .. } => return Err(error),
@@ -169,7 +181,10 @@ impl Server {
 }
 
 struct Remote {
-    options: RemoteOptions,
+    agent_options: AgentOptions,
+    files: Arc<RemoteFiles>,
+    /// It stays the same for whatever store the agent works.
+    cache: Arc<FileCache>,
     servers: Vec<Server>,
     /// The place of the server that is tried now.
     now: usize,
@@ -194,6 +209,7 @@ impl Remote {
         let greeting = self.greeting(&mut orders).await?;
         let (up, mut said) = mpsc::channel(SAID_MAX);
         *self.up.lock() = Some(up);
+        self.files.begin(self.server().endpoint.clone(), self.server().token.clone());
         let (agent, is_new) = self.agent_for(greeting.store).await?;
         tracing::info!("connected to {} (version {})", self.server().url, greeting.version);
         if greeting.lease_ms.is_none() {
@@ -285,13 +301,15 @@ impl Remote {
         if let Some((_, agent)) = self.agent.as_ref().filter(|(known, _)| *known == store) {
             return Ok((agent.clone(), false));
         }
-        let (options, before, up) = (self.options.agent.clone(), self.agent.take(), self.up.clone());
+        let (options, before, up) = (self.agent_options.clone(), self.agent.take(), self.up.clone());
+        let inputs = InputBlobs::Elsewhere(self.files.clone(), self.cache.clone());
+        let files = AgentFiles { server: self.files.clone(), inputs };
         let start = move || {
             // Tasks of the other store go on until their lease is over: a server may have started with the wrong store.
             if let Some((_, agent)) = before {
                 agent.stop(false);
             }
-            Agent::start(options, store, move |_, messages| {
+            Agent::start(options, store, files, move |_, messages| {
                 let sender = up.lock().clone();
                 if let Some(sender) = sender {
                     // The stream has just ended. The keeper repeats the messages on the next one.
@@ -324,11 +342,6 @@ impl Remote {
             _ => RemoteError::Unreachable { url, why },
         }
     }
-}
-
-/// Whether the server said it. A status with a source was made here, of a connection that broke.
-fn is_said(status: &Status) -> bool {
-    std::error::Error::source(status).is_none()
 }
 
 /// Adds what may be wrong with an address whose port breaks off every connection before it says anything.
@@ -620,17 +633,6 @@ fn token(server: &ServerAddress) -> Result<Option<MetadataValue<Ascii>>, RemoteE
     })?;
     value.set_sensitive(true);
     Ok(Some(value))
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

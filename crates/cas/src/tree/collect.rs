@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
+use std::fs::Metadata;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::beneath::{open_directory, open_file, open_root};
-use super::directory::{EntryKind, TreeEntry, UploadFrom, encode, tree_message};
+use super::directory::{EncodedTree, EntryKind, TreeEntry, UploadFrom, encode, tree_message};
 use super::error::{SkipReason, Skips, TreeError};
 use super::globs::PathGlobs;
 use super::hash::{HASH_THREADS_MAX, hash_file};
@@ -47,15 +49,63 @@ pub struct CollectedDirectory {
     pub root: Digest,
 }
 
+/// The outputs of a task as one tree, which can be the input of another one.
+#[derive(Debug)]
+pub struct CollectedTree {
+    /// The messages of the tree. Of a task without outputs it is that of an empty directory.
+    pub tree: EncodedTree,
+    /// Where the bytes of the files are, without the empty one: paths below the directory, for [`CollectedTree::open`].
+    pub files: BTreeMap<Digest, PathBuf>,
+    /// Files, directories and links of the tree.
+    pub entries: u64,
+    /// Files of the tree.
+    pub file_count: u64,
+    /// Bytes of these files.
+    pub bytes: u64,
+    /// What should be an output and cannot be one.
+    pub skipped: Skips,
+    /// The patterns that match nothing.
+    pub unmatched: Vec<String>,
+    root: OwnedFd,
+    owner: Option<u32>,
+}
+
 /// Lists, hashes and encodes what patterns match below `directory`. Links are not followed, and those that lead out of
 /// the directory, or out of the directory that is an output, are skipped. No process of the task should be left.
 pub fn collect(directory: &Path, globs: &PathGlobs, bounds: &TreeBounds) -> Result<Collected, TreeError> {
+    let (root, search) = search(directory, globs, bounds, OutputForm::Directories)?;
+    let hashed = search.hash(root.as_fd(), None)?;
+    search.finish(hashed, root)
+}
+
+/// As [`collect`], with all outputs in one tree at their paths. Where this process may read more than the task's user,
+/// `owner` is the number of that user: a file of another one is left out if not everyone may read it. Otherwise a task
+/// could make such a file an output by a hard link to it.
+pub fn collect_tree(
+    directory: &Path,
+    globs: &PathGlobs,
+    bounds: &TreeBounds,
+    owner: Option<u32>,
+) -> Result<CollectedTree, TreeError> {
+    let (root, search) = search(directory, globs, bounds, OutputForm::OneTree)?;
+    let hashed = search.hash(root.as_fd(), owner)?;
+    search.finish_tree(hashed, root, owner)
+}
+
+/// Lists what patterns match. Gives the open directory, too.
+fn search<'a>(
+    directory: &Path,
+    globs: &'a PathGlobs,
+    bounds: &'a TreeBounds,
+    form: OutputForm,
+) -> Result<(OwnedFd, OutputSearch<'a>), TreeError> {
     let failed =
         |error: Errno| TreeError::Io { doing: "list", path: directory.to_owned(), source: error.into() };
     let root = open_root(directory).map_err(failed)?;
     let mut search = OutputSearch {
         globs,
         bounds,
+        form,
         is_matched: vec![false; globs.texts().count()],
         tops: Vec::new(),
         found: Vec::new(),
@@ -66,38 +116,49 @@ pub fn collect(directory: &Path, globs: &PathGlobs, bounds: &TreeBounds) -> Resu
     let inside = search.match_root();
     let names = names_in(root.as_fd(), bounds.entries_max).map_err(failed)?;
     search.directory(root.as_fd(), "", names, inside)?;
-    let files = search.found.iter().filter(|found| matches!(found.kind, OutputKind::File));
-    let files: Vec<&str> = files.map(|found| found.path.as_str()).collect();
-    let hashed = in_parallel(files.len(), HASH_THREADS_MAX, &|at: usize| match hash_output(
-        root.as_fd(),
-        files[at],
-    ) {
-        Ok(hashed) => Ok(Ok(hashed)),
-        Err(TreeError::Changed(_)) => Ok(Err(SkipReason::Changed)),
-        Err(TreeError::Io { source, .. }) => Ok(Err(SkipReason::Unreadable(source.to_string()))),
-        Err(error) => Err(error),
-    })?;
-    search.finish(hashed, root)
+    Ok((root, search))
 }
 
 impl Collected {
     /// Opens a file that is to be uploaded, by its path below the directory. Links on the way are not followed.
     pub fn open(&self, path: &Path) -> io::Result<File> {
-        // All paths were UTF-8 when they were collected.
-        let name = path.to_str().ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(open_file(self.root.as_fd(), name)?)
+        open_collected(self.root.as_fd(), path, None)
     }
 }
 
-fn hash_output(root: BorrowedFd<'_>, path: &str) -> Result<(Digest, bool), TreeError> {
-    let failed = |source: io::Error| TreeError::Io { doing: "read", path: path.into(), source };
-    let mut file = open_file(root, path).map_err(|error| failed(error.into()))?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(TreeError::Changed(path.into()));
+impl CollectedTree {
+    /// As [`Collected::open`].
+    pub fn open(&self, path: &Path) -> io::Result<File> {
+        open_collected(self.root.as_fd(), path, self.owner)
     }
-    let (digest, _) = hash_file(&mut file, Path::new(path))?;
-    Ok((digest, is_executable(&metadata)))
+}
+
+fn open_collected(root: BorrowedFd<'_>, path: &Path, owner: Option<u32>) -> io::Result<File> {
+    // All paths were UTF-8 when they were collected.
+    let name = path.to_str().ok_or(io::ErrorKind::InvalidInput)?;
+    let (file, _) = open_output(root, name, owner).map_err(|why| io::Error::other(why.to_string()))?;
+    Ok(file)
+}
+
+/// Opens a regular file that may be an output.
+fn open_output(root: BorrowedFd<'_>, path: &str, owner: Option<u32>) -> Result<(File, Metadata), SkipReason> {
+    let unreadable = |error: io::Error| SkipReason::Unreadable(error.to_string());
+    let file = open_file(root, path).map_err(|error| unreadable(error.into()))?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(SkipReason::Changed);
+    }
+    let is_readable = owner.is_none_or(|owner| metadata.uid() == owner) || metadata.mode() & 0o004 != 0;
+    if is_readable { Ok((file, metadata)) } else { Err(SkipReason::Foreign) }
+}
+
+fn hash_output(root: BorrowedFd<'_>, path: &str, owner: Option<u32>) -> Result<(Digest, bool), SkipReason> {
+    let (mut file, metadata) = open_output(root, path, owner)?;
+    match hash_file(&mut file, Path::new(path)) {
+        Ok((digest, _)) => Ok((digest, is_executable(&metadata))),
+        Err(TreeError::Io { source, .. }) => Err(SkipReason::Unreadable(source.to_string())),
+        Err(_) => Err(SkipReason::Changed),
+    }
 }
 
 /// The names in a directory in their order, at most one more than `max`.
@@ -121,6 +182,7 @@ fn names_in(at: BorrowedFd<'_>, max: u64) -> rustix::io::Result<Vec<(CString, Fi
 struct OutputSearch<'a> {
     globs: &'a PathGlobs,
     bounds: &'a TreeBounds,
+    form: OutputForm,
     /// Which patterns matched something.
     is_matched: Vec<bool>,
     /// The paths of the directories that patterns match.
@@ -130,6 +192,15 @@ struct OutputSearch<'a> {
     /// The number of entries that were looked at, outputs or not.
     looked: u64,
     bytes: u64,
+}
+
+/// What is made of directories that patterns match.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OutputForm {
+    /// Each is a tree of its own.
+    Directories,
+    /// All are in one tree.
+    OneTree,
 }
 
 struct FoundOutput {
@@ -258,7 +329,8 @@ impl OutputSearch<'_> {
             Ok(target) => target.into_string(),
             Err(error) => return self.unreadable(path, true, error),
         };
-        let depth = depth_of(&path) - 1 - inside.map_or(0, |top| depth_of(&self.tops[top]));
+        let top = inside.filter(|_| self.form == OutputForm::Directories);
+        let depth = depth_of(&path) - 1 - top.map_or(0, |top| depth_of(&self.tops[top]));
         match target.map(|target| (check_link(depth, &target), target)) {
             Ok((Ok(()), target)) => {
                 self.found.push(FoundOutput { path, inside, kind: OutputKind::Link(target) });
@@ -275,6 +347,55 @@ impl OutputSearch<'_> {
             self.skipped.push(path, SkipReason::Unreadable(io::Error::from(error).to_string()));
         }
         Ok(())
+    }
+
+    /// The digests of the files that were found, in their order, and whether they may be executed.
+    fn hash(
+        &self,
+        root: BorrowedFd<'_>,
+        owner: Option<u32>,
+    ) -> Result<Vec<Result<(Digest, bool), SkipReason>>, TreeError> {
+        let files = self.found.iter().filter(|found| matches!(found.kind, OutputKind::File));
+        let files: Vec<&str> = files.map(|found| found.path.as_str()).collect();
+        in_parallel(files.len(), HASH_THREADS_MAX, &|at: usize| Ok(hash_output(root, files[at], owner)))
+    }
+
+    /// Puts all that was found into one tree. `hashed` is in the order of the files.
+    fn finish_tree(
+        mut self,
+        hashed: Vec<Result<(Digest, bool), SkipReason>>,
+        root: OwnedFd,
+        owner: Option<u32>,
+    ) -> Result<CollectedTree, TreeError> {
+        let mut hashed = hashed.into_iter();
+        let tops = self.tops.into_iter().filter(|path| !path.is_empty());
+        let mut entries: Vec<TreeEntry> =
+            tops.map(|path| TreeEntry { path, kind: EntryKind::Directory }).collect();
+        let (mut files, mut file_count, mut bytes) = (BTreeMap::new(), 0, 0);
+        for FoundOutput { path, kind, .. } in self.found {
+            let kind = match kind {
+                OutputKind::Directory => EntryKind::Directory,
+                OutputKind::Link(target) => EntryKind::Link { target },
+                OutputKind::File => match hashed.next().expect("each file was hashed") {
+                    Ok((digest, is_executable)) => {
+                        file_count += 1;
+                        bytes += digest.size;
+                        files.insert(digest, PathBuf::from(&path));
+                        EntryKind::File { digest, is_executable }
+                    }
+                    Err(why) => {
+                        self.skipped.push(path, why);
+                        continue;
+                    }
+                },
+            };
+            entries.push(TreeEntry { path, kind });
+        }
+        files.remove(&Digest::EMPTY);
+        let count = entries.len() as u64;
+        let unmatched = unmatched(self.globs, &self.is_matched);
+        let (tree, skipped) = (encode(entries)?, self.skipped);
+        Ok(CollectedTree { tree, files, entries: count, file_count, bytes, skipped, unmatched, root, owner })
     }
 
     /// Puts together what was found. `hashed` is in the order of the files.
@@ -321,9 +442,13 @@ impl OutputSearch<'_> {
             }
         }
         uploads.remove(&Digest::EMPTY);
-        let texts = self.globs.texts().zip(self.is_matched);
-        let unmatched = texts.filter(|(_, is_matched)| !is_matched).map(|(text, _)| text.to_owned());
-        let unmatched = unmatched.collect();
+        let unmatched = unmatched(self.globs, &self.is_matched);
         Ok(Collected { outputs, directories, skipped: self.skipped, unmatched, uploads, root })
     }
+}
+
+/// The patterns that matched nothing.
+fn unmatched(globs: &PathGlobs, is_matched: &[bool]) -> Vec<String> {
+    let texts = globs.texts().zip(is_matched);
+    texts.filter(|(_, is_matched)| !**is_matched).map(|(text, _)| text.to_owned()).collect()
 }

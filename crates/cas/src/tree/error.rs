@@ -49,6 +49,11 @@ pub enum TreeError {
         "'{first}' and '{second}' are one name on file systems that ignore case or accents; rename one of them"
     )]
     Collision { first: String, second: String },
+    #[error(
+        "'{path}' is in the trees {} and {}, and is not the same in both; let one step make it, or name it otherwise \
+         in one of them", .roots[0], .roots[1]
+    )]
+    Conflict { path: String, roots: Box<[Digest; 2]> },
     #[error("'{}' changed while it was read; wait until nothing writes to it", .0.display())]
     Changed(PathBuf),
     #[error(
@@ -136,6 +141,8 @@ pub enum SkipReason {
     Unreadable(String),
     #[error("it changed while it was read, so a process still writes to it")]
     Changed,
+    #[error("it belongs to another user than the task's, and not everyone may read it")]
+    Foreign,
 }
 
 impl Skips {

@@ -6,7 +6,8 @@
 //!
 //! The way of a tree: [`scan()`] lists files, [`hash_files`] gives their digests, [`encode`] makes the messages, and
 //! what the store lacks is uploaded. A worker reads the messages by a [`TreeReader`], which believes nothing, and makes
-//! the files with `materialise`. After the task, `collect` lists what it made. Those two need Linux.
+//! the files with `materialise`. After the task, `collect` lists what it made, and `remove` removes the directory.
+//! Those three need Linux.
 
 mod directory;
 mod error;
@@ -18,6 +19,7 @@ mod parallel;
 mod read;
 mod scan;
 mod stamp;
+mod union;
 
 #[cfg(target_os = "linux")]
 mod beneath;
@@ -25,6 +27,8 @@ mod beneath;
 mod collect;
 #[cfg(target_os = "linux")]
 mod materialise;
+#[cfg(target_os = "linux")]
+mod remove;
 
 pub use directory::{
     CheckedDirectory, DIRECTORY_BYTES_MAX, EncodedTree, EntryKind, FileLeaf, TreeEntry, UploadFrom,
@@ -43,8 +47,11 @@ pub use read::{
 };
 pub use scan::{INPUTS_MAX, Scan, ScanOptions, ScannedFile, ScannedLink, TreeInput, scan};
 pub use stamp::{FileStamp, RACY_MS};
+pub use union::{tree_of, union};
 
 #[cfg(target_os = "linux")]
-pub use collect::{Collected, CollectedDirectory, collect};
+pub use collect::{Collected, CollectedDirectory, CollectedTree, collect, collect_tree};
 #[cfg(target_os = "linux")]
-pub use materialise::{BlobSource, MaterialiseOptions, Materialised, materialise};
+pub use materialise::{BlobSource, MaterialiseOptions, Materialised, TreeOwner, materialise};
+#[cfg(target_os = "linux")]
+pub use remove::remove_below;

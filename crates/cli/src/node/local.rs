@@ -2,6 +2,7 @@
 //! is a process of its own.
 
 use crate::node::life::Life;
+use crate::node::local_files::LocalFiles;
 use crate::node::machine_users::user_map;
 use crate::node::this_machine::{attributes, offer};
 use crate::ui::message::message;
@@ -17,11 +18,12 @@ use windlass_core::JobId;
 use windlass_core::engine::{CheckedHello, SERVABLE};
 use windlass_core::tags::CORE_SCORE;
 use windlass_server::{
-    Config, Delivery, Handle, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
+    Config, Delivery, Handle, JobFiles, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink,
+    WorkerMessage,
 };
 use windlass_worker::{
-    Agent, AgentOptions, AskedGpus, BadUser, Body, CacheDir, Detected, FromAgent, GPUS_ARE_LATE, MeasureCore,
-    NO_CONTROL_GROUPS, Names, Stream, TaskRef, ToKeeper, keeper_message,
+    Agent, AgentFiles, AgentOptions, AskedGpus, BadUser, Body, CacheDir, Detected, FromAgent, GPUS_ARE_LATE,
+    InputBlobs, MeasureCore, NO_CONTROL_GROUPS, Names, Stream, TaskRef, ToKeeper, keeper_message,
 };
 
 /// The worker of this machine.
@@ -55,6 +57,7 @@ pub async fn start(
     config: &Config,
     state: &Path,
     server: &str,
+    files: JobFiles,
     life: Life,
 ) -> anyhow::Result<LocalWorker> {
     let (log_bytes_max, report) = (config.log_bytes_max, config.load.report());
@@ -105,8 +108,10 @@ pub async fn start(
         hide: None,
     };
     let store = handle.store().id();
+    let files = Arc::new(LocalFiles(files));
+    let files = AgentFiles { server: files.clone(), inputs: InputBlobs::Here(files) };
     let agent = tokio::task::spawn_blocking(move || {
-        Agent::start(options, store, move |agent, messages| link.pass_up(agent, messages))
+        Agent::start(options, store, files, move |agent, messages| link.pass_up(agent, messages))
     });
     let agent = agent.await.context("the agent failed")??;
     agent.set_load_every(report);

@@ -10,6 +10,7 @@ pub mod install;
 pub mod last_start;
 pub mod life;
 pub mod local;
+mod local_files;
 pub mod log_level;
 pub mod log_writer;
 pub mod machine_server;

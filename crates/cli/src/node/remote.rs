@@ -22,6 +22,8 @@ use windlass_worker::{
     ServerAddress, UserEntry, UserMap, run_remote,
 };
 
+/// The cache of files, where no other directory is given.
+const FILES_CACHE: &str = "files-cache";
 /// Bytes that are kept of one output file by default.
 const LOG_BYTES_MAX: u64 = 1 << 30;
 
@@ -75,6 +77,13 @@ pub struct StartArgs {
     /// twentieth of the disk, or 1GiB, is left]
     #[arg(long, env = "WINDLASS_LOGS_BYTES_MAX", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
     logs_bytes_max: Option<u64>,
+    /// Directory of the cache of files that tasks get from the server. On the disk of --state they cost no copies where
+    /// tasks run as other users [default: files-cache in --state]
+    #[arg(long, env = "WINDLASS_WORKER_FILES_DIR", value_name = "DIR")]
+    files_dir: Option<PathBuf>,
+    /// Disk space for that cache [default: 10GiB, or a tenth of what is free if that is less]
+    #[arg(long, env = "WINDLASS_WORKER_FILES_BYTES", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
+    files_bytes: Option<u64>,
     /// Report the load of this machine for the sccache build server at ADDR, its public_addr: its compiles and tasks
     /// share the cpus
     #[arg(long, env = "WINDLASS_WORKER_OBSERVE", value_name = "ADDR")]
@@ -103,6 +112,15 @@ impl StartArgs {
             Some(state) => std::path::absolute(state).context("cannot use --state"),
             None => Ok(Paths::for_user()?.state.join("worker")),
         }
+    }
+
+    /// The cache of files that tasks get. Nothing is made before the first of them.
+    fn cache(&self, state: &Path) -> anyhow::Result<FileCache> {
+        let dir = match &self.files_dir {
+            Some(dir) => std::path::absolute(dir).context("cannot use --files-dir")?,
+            None => state.join(FILES_CACHE),
+        };
+        Ok(FileCache::new(dir, self.files_bytes))
     }
 
     /// What limits the worker's gpus.
@@ -170,6 +188,7 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         // The directory has the sessions of job templates, which belong to the users of their tasks.
         let_users_in(&state)?;
     }
+    let cache = args.cache(&state)?;
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
     let Detected { capacity, gpu_devices, late_gpus } = args.detected().map_err(anyhow::Error::from)?;
     let caches: Vec<CacheDir> =
@@ -205,7 +224,7 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
     let stop = stop_signal().context("cannot install the signal handlers")?;
     watchdog::ready();
     tokio::spawn(watchdog::watch_runtime());
-    let options = RemoteOptions { servers, users, agent: observing(agent, args.observe) };
+    let options = RemoteOptions { servers, users, agent: observing(agent, args.observe), cache };
     Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
 }
 

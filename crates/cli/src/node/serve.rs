@@ -323,7 +323,9 @@ impl OwnServer {
         own_store.bind(&handle);
         let auth = site.auth().await?;
         let worker = match config.worker.enabled && !site.is_shared() {
-            true => Some(local::start(&handle, &config, &state, &site.address_here, life).await?),
+            true => {
+                Some(local::start(&handle, &config, &state, &site.address_here, files.clone(), life).await?)
+            }
             false => None,
         };
         tokio::spawn(windlass_server::deliver_notices(handle.clone()));

@@ -15,7 +15,7 @@ pub const EDGES: [(&str, &[&str]); 16] = [
     ("windlass-cuebot", &["windlass-server"]),
     ("windlass-gateway-opencue", &["windlass-core", "windlass-api", "windlass-server", "windlass-cuebot"]),
     ("windlass-gateway-sccache", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
-    ("windlass-worker", &["windlass-core", "windlass-api"]),
+    ("windlass-worker", &["windlass-core", "windlass-api", "windlass-cas"]),
     ("windlass-openjd", &["windlass-api"]),
     ("windlass-sim", &["windlass-core", "windlass-store"]),
     (
@@ -27,6 +27,7 @@ pub const EDGES: [(&str, &[&str]); 16] = [
         &[
             "windlass-core",
             "windlass-api",
+            "windlass-cas",
             "windlass-store",
             "windlass-server",
             "windlass-gateway-compass",
@@ -369,7 +370,7 @@ pub const CAS_EDGES: [(&str, &[&str]); 11] = [
     ("index", &["digest", "error"]),
     ("rows", &["digest", "error", "faults"]),
     ("store", &["digest", "error", "faults", "files", "index", "rows"]),
-    ("tree", &["digest", "proto"]),
+    ("tree", &["digest", "proto", "store"]),
     ("lib", &["digest", "error", "files", "index", "store"]),
 ];
 
@@ -519,9 +520,10 @@ pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
 ];
 
 /// The modules of the worker that each of its modules may use. There is no circle.
-pub const WORKER_EDGES: [(&str, &[&str]); 40] = [
+pub const WORKER_EDGES: [(&str, &[&str]); 42] = [
     ("admin_sockets", &[]),
     ("caches", &[]),
+    ("call_error", &[]),
     ("clock", &[]),
     ("gpu_devices", &[]),
     ("kept", &[]),
@@ -551,6 +553,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 40] = [
     ("detect", &["confinement", "gpu_devices", "late", "mounts"]),
     ("wire", &["protocol"]),
     ("keep", &["logs", "protocol"]),
+    ("files", &["call_error", "clock", "keep", "protocol", "random", "users"]),
     ("launcher", &["mask", "process", "syscall", "users"]),
     ("old_output", &["logs"]),
     ("load", &["cgroup", "confinement", "memory", "mounts"]),
@@ -585,6 +588,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 40] = [
             "cgroup",
             "clock",
             "detect",
+            "files",
             "identity",
             "keep",
             "keeper",
@@ -603,7 +607,9 @@ pub const WORKER_EDGES: [(&str, &[&str]); 40] = [
         "remote",
         &[
             "agent",
+            "call_error",
             "clock",
+            "files",
             "measure",
             "names",
             "old_output",
