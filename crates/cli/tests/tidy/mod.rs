@@ -48,7 +48,7 @@ fn text_of(path: &str) -> String {
 }
 
 /// The crates that the program has on every system. The others need Linux.
-const ELSEWHERE: [&str; 3] = ["windlass-core", "windlass-api", "windlass-openjd"];
+const ELSEWHERE: [&str; 4] = ["windlass-core", "windlass-api", "windlass-cas", "windlass-openjd"];
 
 fn metadata() -> serde_json::Value {
     let output = Command::new(env!("CARGO"))
