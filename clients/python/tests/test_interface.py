@@ -24,11 +24,12 @@ SENT: Dict[str, Any] = {
     "Param": spec.Param,
     "Range": spec.Range,
     "Resources": spec.Resources,
+    "StepFiles": spec.StepFiles,
 }
 TOLD = (
     *("Attempt", "Counts", "DryRun", "DryRunStep", "FailedTask", "Failure", "FailureGroup", "Failures", "Job"),
     *("JobEvent", "JobReason", "StartsOn", "Step", "Submitted", "Task", "TaskEvent", "TasksEvent", "Version", "Why"),
-    "WorkerEvent",
+    *("JobFiles", "MissingBlobs", "StepFilesOf", "TaskOutputs", "WorkerEvent"),
 )
 
 

@@ -42,6 +42,7 @@ from .models import (
     Failures,
     Job,
     JobEvent,
+    JobFiles,
     JobReason,
     JobserverUse,
     JobserverWhy,
@@ -49,16 +50,18 @@ from .models import (
     Lagged,
     StartsOn,
     Step,
+    StepFilesOf,
     Submitted,
     Task,
     TaskEvent,
+    TaskOutputs,
     TaskResult,
     TasksEvent,
     Version,
     Why,
     WorkerEvent,
 )
-from .spec import Chunks, Depends, JobSpec, OnEnd, Param, Range, Resources, StepSpec, TaskOptions
+from .spec import Chunks, Depends, JobSpec, OnEnd, Param, Range, Resources, StepFiles, StepSpec, TaskOptions
 
 __version__ = "0.1.0"
 
@@ -86,6 +89,7 @@ __all__ = [
     "Job",
     "JobEvent",
     "JobFailed",
+    "JobFiles",
     "JobReason",
     "JobSpec",
     "JobserverUse",
@@ -105,12 +109,15 @@ __all__ = [
     "Silent",
     "StartsOn",
     "Step",
+    "StepFiles",
+    "StepFilesOf",
     "StepSpec",
     "Submitted",
     "Task",
     "TaskEvent",
     "TaskFailed",
     "TaskOptions",
+    "TaskOutputs",
     "TaskResult",
     "TasksEvent",
     "TooLarge",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from dataclasses import replace
 from typing import (
     TYPE_CHECKING,
+    Any,
     AsyncIterator,
     Awaitable,
     Callable,
     Iterable,
     List,
+    Mapping,
     Optional,
     Sequence,
     Type,
@@ -24,9 +28,10 @@ from .base import STDERR_BYTES, WAIT_LOOK_S, ClientBase, Story, failure, list_ca
 from .calls import Call, JobRef, TaskRef, job_id, task_id
 from .errors import ConnectionLost, LookedAway, Refused, Silent, WaitTimeout, WindlassError
 from .fields import M
+from .files import EMPTY, AnyPath, directory_of, in_the_way, questions, tree_of, unpack, uploads
 from .looping import LoopIo
-from .models import DryRun, Event, Failures, Job, Json, Lagged, Page, Submitted, Task, TaskEvent, TaskResult
-from .models import Version, Why
+from .models import DryRun, Event, Failures, Job, JobFiles, Json, Lagged, MissingBlobs, Page, Submitted, Task
+from .models import TaskEvent, TaskOutputs, TaskResult, Version, Why
 from .own import start_server
 from .servers import Circle, Outage
 from .spec import JobSpec, TaskOptions, fresh_key, user_name
@@ -149,7 +154,21 @@ class AsyncClient(ClientBase):
         `values` makes one task for each value, `array` one for each number: `range(1, 101)`, "1-100" or "1,3,7-9". `{}`
         in the command stands for the value.
         """
-        return await self.submit_spec(self._spec(command, values, array, options))
+        return await self.submit_spec(await self._with_inputs(command, values, array, options))
+
+    async def _with_inputs(
+        self, command: Sequence[str], values: Any, array: Any, options: Mapping[str, Any]
+    ) -> JobSpec:
+        """The job, whose inputs were uploaded."""
+        spec = self._spec(command, values, array, options)
+        inputs = options.get("inputs")
+        if inputs is not None:
+            tree = await self._io.call(tree_of, inputs)
+            missing = [await self._read(MissingBlobs, call) for call in questions(tree)]
+            for call in uploads(tree, [digest for page in missing for digest in page.missing]):
+                await self._ask(call, Response.read)
+            spec["steps"][0]["files"]["root"] = tree.root
+        return spec
 
     async def submit_spec(self, spec: JobSpec) -> Submitted:
         """Submits a job as the HTTP interface takes it. Without a key it gets a fresh one, and without a user yours."""
@@ -215,7 +234,7 @@ class AsyncClient(ClientBase):
         parent = self.parent_task()
         if parent is not None:
             options.setdefault("parent", parent)
-        spec = await self._whole(self._spec(command, listed, None, options))
+        spec = await self._whole(await self._with_inputs(command, listed, None, options))
         submitted: Optional[Submitted] = None
         try:
             submitted = await self.submit_spec(spec)
@@ -402,6 +421,53 @@ class AsyncClient(ClientBase):
         return self._all(dict, "/api/v1/queues", "list the queues")
 
     # Output.
+
+    async def outputs(self, job: JobRef) -> AsyncIterator[TaskOutputs]:
+        """What was kept of the files of the job's tasks, by their index."""
+        number, start = job_id(job), 0
+        while True:
+            page = await self._read(JobFiles, calls.job_files(number, start))
+            for outputs in page.outputs:
+                yield outputs
+            if page.next is None:
+                return
+            start = page.next
+
+    async def fetch(
+        self,
+        job: JobRef,
+        directory: AnyPath = ".",
+        *,
+        tasks: Optional[Iterable[int]] = None,
+        flat: bool = False,
+        force: bool = False,
+    ) -> List[TaskOutputs]:
+        """Writes the outputs of the job's tasks, or of those with these indexes, to a directory.
+
+        Those of one task are in the directory itself, and so are all with `flat`; of several tasks those of task 3 are
+        in `STEP.3`. A file that is there with the same content is not written again. Raises `FileExistsError` in the
+        end if something else stands in the way, which `force` overwrites.
+        """
+        known = await self.job(job)
+        wanted = None if tasks is None else set(tasks)
+        is_one = flat or known.counts.total == 1 or (wanted is not None and len(wanted) == 1)
+        fetched: List[TaskOutputs] = []
+        kept: List[str] = []
+        async for outputs in self.outputs(known):
+            if outputs.root == EMPTY or (wanted is not None and outputs.index not in wanted):
+                continue
+            step = next((step.name for step in reversed(known.steps) if step.first_task <= outputs.index), "")
+            into = os.fspath(directory) if is_one else os.path.join(directory, directory_of(step, outputs.index))
+            with tempfile.TemporaryFile() as archive:
+                async with await self._open(calls.outputs_archive(known.id, outputs.index)) as response:
+                    async for part in response.parts():
+                        archive.write(part)
+                archive.seek(0)
+                kept += await self._io.call(unpack, archive, into, force)
+            fetched.append(outputs)
+        if kept:
+            raise in_the_way(kept)
+        return fetched
 
     async def log(
         self,

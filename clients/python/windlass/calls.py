@@ -44,11 +44,20 @@ class Call:
     """After this time the client looks away, and asks no other server; None is never."""
     last_event_id: Optional[str] = None
     """The last event that the client got, for a server that resumes streams."""
+    content_type: str = "application/json"
+    """What the body is."""
+    file: Optional[str] = None
+    """The path of a file that is the body."""
+    file_bytes: int = 0
+
+    def body_bytes(self) -> int:
+        """The length of the body."""
+        return len(self.body or b"") + self.file_bytes
 
     def bound_s(self) -> Optional[float]:
         if self.patience_s is None:
             return None
-        return self.patience_s + len(self.body or b"") / BODY_BYTES_PER_S
+        return self.patience_s + self.body_bytes() / BODY_BYTES_PER_S
 
 
 def job_id(job: JobRef) -> int:
@@ -138,3 +147,25 @@ def log(task: str, query: Query) -> Call:
 def events(job: Optional[int], brief: bool, last_event_id: Optional[str]) -> Call:
     path = with_query("/api/v1/events", {"job": job, "brief": brief})
     return Call("GET", path, "listen to events", last_event_id=last_event_id)
+
+
+def upload(path: str, body: bytes, method: str) -> Call:
+    """One blob, or several together."""
+    whole = f"/api/v1/files/{path}"
+    return Call(method, whole, "upload files", body=body, content_type="application/octet-stream")
+
+
+def upload_file(digest: str, file: str, size: int) -> Call:
+    """A large blob, which is read while it is sent."""
+    path, octets = f"/api/v1/files/blobs/{digest}", "application/octet-stream"
+    return Call("PUT", path, "upload files", content_type=octets, file=file, file_bytes=size)
+
+
+def job_files(job: int, start: int) -> Call:
+    """A page of what was kept of tasks, from the task with this index on."""
+    return get(f"/api/v1/jobs/{job}/files", f"list the files of job {job}", {"from": start})
+
+
+def outputs_archive(job: int, index: int) -> Call:
+    query: Query = {"tasks": index, "flat": True}
+    return get(f"/api/v1/jobs/{job}/files/tar", f"fetch the outputs of task {job}.{index}", query)

@@ -119,6 +119,8 @@ class Client:
     workers = _listing(AsyncClient.workers)
     limits = _listing(AsyncClient.limits)
     queues = _listing(AsyncClient.queues)
+    outputs = _listing(AsyncClient.outputs)
+    fetch = _blocking(AsyncClient.fetch)
     log = _blocking(AsyncClient.log)
     log_text = _blocking(AsyncClient.log_text)
     follow_log = _listing(AsyncClient.follow_log)

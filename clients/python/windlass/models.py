@@ -404,6 +404,56 @@ class DryRun(Model):
 
 
 @dataclass(frozen=True)
+class MissingBlobs(Model):
+    """The blobs that must be uploaded."""
+
+    missing: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepFilesOf(Model):
+    """The files of one step."""
+
+    step: str
+    root: Optional[str] = None
+    """The tree of inputs, by the digest of its top directory."""
+    outputs_of: Tuple[str, ...] = ()
+    """Steps whose outputs its tasks find."""
+    outputs: Tuple[str, ...] = ()
+    """Globs of what is kept."""
+    stdin: Optional[str] = None
+    """The standard input of its tasks, by its digest."""
+    input_files: Optional[int] = None
+    """Files of the tree of inputs; None where it is gone."""
+    input_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class TaskOutputs(Model):
+    """What was kept of the directory of a task."""
+
+    index: int
+    """The task's place in the job."""
+    attempt: int
+    root: str
+    """The tree, by the digest of its top directory."""
+    files: int
+    bytes: int
+    skipped: Tuple[str, ...] = ()
+    """What was not kept, each with the reason."""
+
+
+@dataclass(frozen=True)
+class JobFiles(Model):
+    """The files of a job, with the outputs of some of its tasks."""
+
+    steps: Tuple[StepFilesOf, ...] = ()
+    outputs: Tuple[TaskOutputs, ...] = ()
+    next: Optional[int] = None
+    """The index of the task with which the next page begins; None at the end."""
+
+
+@dataclass(frozen=True)
 class Version(Model):
     """The server's version, and the caller as the server knows it."""
 

@@ -159,8 +159,8 @@ def request_headers(server: Server, call: Call) -> Dict[str, str]:
     headers = {"Accept": "application/json, */*", "User-Agent": "windlass-python"}
     if server.token is not None:
         headers["Authorization"] = f"Bearer {server.token}"
-    if call.body is not None:
-        headers["Content-Type"] = "application/json"
+    if call.body is not None or call.file is not None:
+        headers["Content-Type"] = call.content_type
     if call.last_event_id is not None:
         headers["Last-Event-ID"] = call.last_event_id
     return headers

@@ -6,7 +6,10 @@ import getpass
 import os
 import re
 import secrets
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union, cast
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union, cast
+
+if TYPE_CHECKING:
+    from .files import Inputs
 
 ARRAY_MAX = 10_000_000
 """Most numbers of an array: the most tasks that a job may have."""
@@ -56,6 +59,17 @@ class Chunks(TypedDict, total=False):
     """`contiguous` or `noncontiguous`: the numbers that one process may get."""
 
 
+class StepFiles(TypedDict, total=False):
+    """Files that each task finds in a directory of its own, and what is kept of it. Digests are `HASH/BYTES`."""
+
+    root: str
+    """The root `Directory` of the tree of inputs, which was uploaded before."""
+    outputs_of: List[str]
+    outputs: List[str]
+    """Globs of what is kept when a task ends."""
+    stdin: str
+
+
 class OnEnd(TypedDict, total=False):
     """An address that is told when the job has ended: a URL, or `mailto:` and a mail address."""
 
@@ -95,6 +109,7 @@ class StepSpec(_With, total=False):
     cpus_auto: bool
     cpus_max: float
     jobserver: str
+    files: StepFiles
     umask: str
 
 
@@ -147,7 +162,13 @@ class TaskOptions(TypedDict, total=False):
     gpus: int
     custom: Mapping[str, int]
     cwd: str
-    """The working directory on the worker; by default the current one."""
+    """The working directory on the worker; by default the current one. With `inputs` or `outputs` it is inside the
+    directory of the task's own."""
+    inputs: Inputs
+    """Files and directories that each task finds in a directory of its own: paths, or a mapping of paths to the names
+    that they have there. They are uploaded first."""
+    outputs: Iterable[str]
+    """Globs of what is kept of that directory when a task ends, such as "*.o"."""
     env: Union[Mapping[str, str], str]
     """The whole environment of the tasks, or "all" or "none" of yours. The default is that of `windlass submit`."""
     umask: str
@@ -223,7 +244,7 @@ def _step(command: Sequence[str], param: Optional[Param], given: Mapping[str, An
     step: Dict[str, Any] = {
         "command": command,
         "env": environment(given.get("env"), inherit, os.environ),
-        "cwd": os.path.abspath(given.get("cwd") or os.getcwd()),
+        **_place(given),
         **_cpus(given.get("cpus", 1 if jobserver in (None, "none") else 0.1)),
     }
     if jobserver is not None:
@@ -246,6 +267,20 @@ def _step(command: Sequence[str], param: Optional[Param], given: Mapping[str, An
     if chunks:
         step["chunks"] = {} if chunks is True else {"tasks": int(chunks)}
     return step
+
+
+def _place(given: Mapping[str, Any]) -> Dict[str, Any]:
+    """Where the tasks run: in a directory of the worker, or in one of their own if they have files."""
+    if given.get("inputs") is None and not given.get("outputs"):
+        return {"cwd": os.path.abspath(given.get("cwd") or os.getcwd())}
+    cwd = given.get("cwd") or "."
+    if os.path.isabs(cwd):
+        raise ValueError(f"cwd is {cwd!r}: a task with files runs in a directory of its own, and cwd is inside it")
+    outputs = given.get("outputs") or ()
+    if isinstance(outputs, (str, bytes)):
+        raise TypeError("outputs is a list, not one text")
+    files: StepFiles = {"outputs": list(outputs)} if outputs else {}
+    return {"cwd": cwd, "files": files}
 
 
 def own_umask() -> Optional[str]:

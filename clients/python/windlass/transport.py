@@ -53,9 +53,11 @@ class Connection:
         host = f"[{host}]" if ":" in host else host
         headers = {"Host": f"{host}:{port}", **request_headers(self.server, call)}
         if call.body is not None or call.method != "GET":
-            headers["Content-Length"] = str(len(call.body or b""))
+            headers["Content-Length"] = str(call.body_bytes())
         head = [f"{call.method} {prefix}{call.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         await self.wire.send("\r\n".join([*head, "", ""]).encode("latin-1") + (call.body or b""), bound_s)
+        if call.file is not None:
+            await self._send_file(call.file, until_s)
         await self._fill(until_s)
         if not b"HTTP/1.".startswith(self._bytes[:7]):
             raise NotHttp
@@ -69,6 +71,12 @@ class Connection:
             name, _, value = line.partition(":")
             answer[name.strip().lower()] = value.strip()
         raise NotHttp
+
+    async def _send_file(self, path: str, until_s: Optional[float]) -> None:
+        with open(path, "rb") as file:
+            for piece in iter(lambda: file.read(PART_BYTES), b""):
+                left_s = None if until_s is None else max(0.001, until_s - time.monotonic())
+                await self.wire.send(piece, left_s)
 
     async def line(self, until_s: Optional[float]) -> str:
         """The next line, without its end."""
