@@ -17,6 +17,7 @@ use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use client::context::Context;
 use client::credentials;
 use client::own::OwnAccess;
+use commands::files::fetch;
 use commands::machine::MachineCommand;
 use commands::{
     api, board, ca, completion, docs, events, job_wait, limit, list, logs, mcp, queue, run, scheduler,
@@ -179,6 +180,8 @@ enum JobCommand {
     Tasks(list::TasksArgs),
     /// Wait until jobs have ended, and exit with the code of the first that failed
     Wait(job_wait::WaitArgs),
+    /// Get the outputs of the tasks of a job into a directory
+    Fetch(fetch::JobFetchArgs),
     /// Cancel jobs, or tasks of a job: those that run are killed, the others never start
     Cancel(targets::TargetsArgs),
     /// Run the failed and cancelled tasks of jobs again, or some of them
@@ -297,6 +300,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Job(JobCommand::Show(args)) => show::job(context, &args).await,
         Command::Job(JobCommand::Tasks(args)) => list::tasks(context, &args).await,
         Command::Job(JobCommand::Wait(args)) => job_wait::wait(context, &args).await,
+        Command::Job(JobCommand::Fetch(args)) => fetch::fetch(context, &args).await,
         Command::Job(JobCommand::Cancel(args)) => targets::cancel(context, &args).await,
         Command::Job(JobCommand::Retry(args)) => targets::retry(context, &args).await,
         Command::Job(JobCommand::Hold(args)) => verbs::act(context, &args, verbs::Verb::Hold).await,

@@ -62,6 +62,7 @@ mod strangers;
 mod stuck;
 mod submission;
 mod support;
+mod task_files;
 mod tasks;
 mod telemetry;
 mod tidy;

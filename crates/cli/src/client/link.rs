@@ -56,6 +56,11 @@ impl ServerLink {
         ServerLink { client, server: None, own: true, outage: None }
     }
 
+    /// Another link to the same servers, for requests beside those of this one.
+    pub fn beside(&self) -> Self {
+        ServerLink { client: self.client.clone(), server: self.server.clone(), own: self.own, outage: None }
+    }
+
     /// Notes that a server answers, and ends an outage.
     pub fn calm(&mut self) {
         if self.outage.take().is_some_and(|outage| outage.told) {

@@ -3,6 +3,7 @@
 use crate::client::user::user_on;
 use crate::commands::array::{ArrayArg, parse_array};
 use crate::commands::builds::{JobserverArgs, leave_out_jobserver};
+use crate::commands::files::args::{FileArgs, directory_inside};
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
 use crate::commands::on_end::OnEndArgs;
 use crate::commands::order::OrderArgs;
@@ -101,7 +102,7 @@ pub struct TaskArgs {
     /// this machine, none on a remote server]
     #[arg(long, value_name = "VAR", help_heading = "Work")]
     pub env: Vec<String>,
-    /// Working directory of the tasks [default: the current one]
+    /// Working directory of the tasks; of those with files a path inside their own [default: the current one]
     #[arg(long, value_name = "DIR", help_heading = "Work")]
     pub cwd: Option<PathBuf>,
     /// Umask of the tasks, in octal digits such as 027 [default: the caller's]
@@ -124,6 +125,8 @@ pub struct TaskArgs {
     pub template: TemplateArgs,
     #[command(flatten)]
     pub hints: HintArgs,
+    #[command(flatten)]
+    pub files: FileArgs,
     #[command(flatten)]
     pub told: OnEndArgs,
 }
@@ -177,6 +180,7 @@ impl TaskArgs {
     /// The request for the command, as far as it can be made without a server. Mistakes in the command line are reported
     /// before anything is started or sent.
     pub fn request(&self, inherit: Inherit) -> Result<SubmitRequest, CliError> {
+        self.check_input()?;
         let param = self.param()?;
         let mut command = self.command.clone();
         let has_values = self.array.is_none() && matches!(param, Some(Param::Values(_)));
@@ -195,18 +199,12 @@ impl TaskArgs {
         }
         let is_open = self.cpus.is_none() && self.nodes.is_none() && self.chunks.is_none();
         let jobserver = self.jobserver.choose(&self.command, &env, is_open);
-        let (cpus, cpus_max, cpus_auto) = match self.cpus {
-            // What a build books that was only detected follows from the setting of its queue.
-            None if self.jobserver.jobserver.is_some() => (f64::from(BUILD_CPU) / 100.0, None, false),
-            None => (1.0, None, false),
-            Some(CpusArg::Cores(cpus)) => (cpus, None, false),
-            Some(CpusArg::Range(least, most)) => (least, Some(most), false),
-            Some(CpusArg::Auto) => (1.0, None, true),
-        };
+        let (cpus, cpus_max, cpus_auto) = self.cpus_of_task();
         let resources =
             Resources { cpus, memory: self.memory.unwrap_or(0), gpus: self.gpus, ..Default::default() };
-        let cwd = working_directory(self.cwd.as_deref())?;
-        match_directory(&mut env, Some(&cwd));
+        let files = self.files.of_step()?;
+        let cwd = directory_of(self.cwd.as_deref(), files.is_some())?;
+        match_directory(&mut env, Some(cwd.as_str()).filter(|_| files.is_none()));
         let mut step = StepRequest {
             name: Some("main".to_owned()),
             command,
@@ -227,6 +225,7 @@ impl TaskArgs {
             cpus_auto,
             cpus_max,
             jobserver,
+            files,
             ..Default::default()
         };
         self.hints.put_on(&mut step);
@@ -242,6 +241,18 @@ impl TaskArgs {
         };
         self.order.put_on(&mut request);
         Ok(request)
+    }
+
+    /// The cpus that a task books at least and at most, and whether that is learned.
+    fn cpus_of_task(&self) -> (f64, Option<f64>, bool) {
+        match self.cpus {
+            // What a build books that was only detected follows from the setting of its queue.
+            None if self.jobserver.jobserver.is_some() => (f64::from(BUILD_CPU) / 100.0, None, false),
+            None => (1.0, None, false),
+            Some(CpusArg::Cores(cpus)) => (cpus, None, false),
+            Some(CpusArg::Range(least, most)) => (least, Some(most), false),
+            Some(CpusArg::Auto) => (1.0, None, true),
+        }
     }
 
     /// Fills in what only the server knows: the id of the last job, and the caller's name there. With `waits`, the task
@@ -265,6 +276,22 @@ impl TaskArgs {
             request.parent = parent_task(client.address());
         }
         Ok(())
+    }
+
+    /// Refuses to read standard input twice.
+    pub fn check_input(&self) -> Result<(), CliError> {
+        if [&self.each_line, &self.files.stdin].into_iter().all(|source| source.as_deref() == Some("-")) {
+            return Err(CliError::usage(
+                "--each-line - and --stdin - both read standard input: name a file in one",
+            ));
+        }
+        Ok(())
+    }
+
+    /// True if this command reads its standard input itself, or if a file says what its tasks read.
+    pub fn reads_input(&self) -> bool {
+        let reads = |source: &Option<String>| source.as_deref() == Some("-");
+        self.template.file.is_some() || reads(&self.each_line) || reads(&self.files.stdin)
     }
 
     /// What ends a value of --each-line.
@@ -365,6 +392,11 @@ pub fn environment(
         }
     }
     Ok((env, left_out))
+}
+
+/// The directory in which the tasks of a step run: a path inside their own if they have files, else one of a worker.
+pub fn directory_of(chosen: Option<&Path>, has_files: bool) -> Result<String, CliError> {
+    if has_files { directory_inside(chosen) } else { working_directory(chosen) }
 }
 
 /// The directory in which tasks run, as an absolute path of a worker; the current one if `None`.
@@ -552,6 +584,29 @@ mod tests {
         assert!(parse("--jobserver --no-jobserver -- make").is_err());
         assert!(parse("--jobserver --nodes 2 -- make").is_err());
         assert!(parse("--jobserver=always -- make").is_err());
+    }
+
+    #[test]
+    fn a_command_with_files_runs_in_a_directory_of_its_own() {
+        let with = step("--env PWD=/x --input src --input lib=../lib --outputs *.o --stdin - -- cc -c a.c");
+        assert_eq!((with.cwd.as_deref(), with.env.contains_key("PWD")), (Some("."), false));
+        assert_eq!(with.files.unwrap().outputs, ["*.o"]);
+        let args = parse("--input src --input a=b --no-ignore --stdin f -- true").unwrap();
+        let inputs = args.files.inputs().unwrap();
+        assert!(inputs.no_ignore && inputs.inputs == ["src", "a=b"] && !args.reads_input());
+        assert!(parse("--stdin - -- true").unwrap().reads_input());
+        assert!(parse("--stdin - --each-line - -- true").unwrap().request(Inherit::All).is_err());
+        assert_eq!(step("--outputs out --cwd a/b -- true").cwd.as_deref(), Some("a/b"));
+        assert!(parse("--outputs out --cwd /a -- true").unwrap().request(Inherit::All).is_err());
+        assert!(step("-- true").files.is_none());
+        for line in [
+            "--input a --nodes 2 -- true",
+            "--outputs a -f job.yaml",
+            "--no-ignore -- true",
+            "--stdin a -f j",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
     }
 
     #[test]

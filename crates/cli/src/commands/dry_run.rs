@@ -2,30 +2,58 @@
 
 use crate::client::context::Context;
 use crate::commands::args::TaskArgs;
+use crate::commands::files::gather::GatheredFiles;
+use crate::commands::files::upload::{self, UploadPlan};
 use crate::commands::show::step_text;
 use crate::commands::why::{change_line, ruled_out_line, turn_lines};
 use crate::ui::error::{CANNOT_BE_PLACED, CliError, Doing, end_with};
 use crate::ui::output::{Format, count, fit, print_one};
 use crate::ui::quantity::now_ms;
+use serde::Serialize;
 use std::fmt::Write as _;
 use windlass_api::client::{self, Client};
 use windlass_api::{DryRun, DryRunStep, SubmitRequest};
+
+/// What a submission would do, and what would be uploaded for it.
+#[derive(Serialize)]
+struct TriedSubmission {
+    #[serde(flatten)]
+    tried: DryRun,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upload: Option<UploadPlan>,
+}
 
 /// Asks a server what the submission would do, and prints it.
 pub async fn dry_run(
     context: &Context,
     tasks: &TaskArgs,
     mut request: SubmitRequest,
+    files: &GatheredFiles,
     client: &Client,
 ) -> Result<(), CliError> {
     tasks.complete(&mut request, client, false).await?;
+    let mut planned = None;
+    if !files.is_empty() {
+        let plan = upload::plan(client, files).await.doing("ask which files would be uploaded")?;
+        if !plan.is_there {
+            // The server refuses files that it does not have.
+            for of_step in request.steps.iter_mut().filter_map(|step| step.files.as_mut()) {
+                (of_step.root, of_step.stdin) = (None, None);
+            }
+        }
+        planned = Some(plan);
+    }
     let tried = client::dry_run(client, &request).await.doing("try the submission")?;
+    let code = if tried.unplaceable.is_empty() { 0 } else { CANNOT_BE_PLACED };
     // A job that is not submitted has no id.
     if context.format != Format::Name || tried.existing.is_some() {
-        let id = |tried: &DryRun| tried.existing.map(|job| job.to_string()).unwrap_or_default();
-        print_one(context.format, &tried, id, |tried| text_of(tried, now_ms()))?;
+        let id = |of: &TriedSubmission| of.tried.existing.map(|job| job.to_string()).unwrap_or_default();
+        let text = |of: &TriedSubmission| {
+            text_of(&of.tried, now_ms()) + &of.upload.as_ref().map(UploadPlan::text).unwrap_or_default()
+        };
+        print_one(context.format, &TriedSubmission { tried, upload: planned }, id, text)?;
     }
-    end_with(if tried.unplaceable.is_empty() { 0 } else { CANNOT_BE_PLACED })
+    end_with(code)
 }
 
 /// What a submission would do, as lines of text.

@@ -31,6 +31,8 @@ pub struct Options {
     pub quiet: bool,
     /// Where the results of its tasks are kept; `None` keeps none.
     pub results: Option<Results>,
+    /// Where the index of each task that ran and has ended is told.
+    pub told: Option<mpsc::UnboundedSender<u32>>,
 }
 
 struct Follow<'a> {
@@ -48,6 +50,7 @@ pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &St
     let writer = Writer::start(progress.bar(), stop.on_broken());
     let mut printer = Printer::new(writer.clone(), options.show, options.quiet);
     printer.results = options.results;
+    printer.told = options.told;
     let mut follow = Follow { link, job, printer, progress, story: Story::default() };
     let ended = loop {
         match follow.session().await {

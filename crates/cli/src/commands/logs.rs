@@ -118,6 +118,7 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
                     progress: progress::Show::Never,
                     quiet: true,
                     results: None,
+                    told: None,
                 };
                 let job = follow(&mut link, id, options, &stop).await?;
                 tell_failures(&link.client, &job, StderrLines::Omitted).await;

@@ -11,6 +11,7 @@ pub mod completion;
 pub mod docs;
 pub mod dry_run;
 pub mod events;
+pub mod files;
 pub mod follow;
 pub mod hints;
 pub mod job_wait;

@@ -1,8 +1,10 @@
 //! `-f` of a job in Windlass's own form: the body of `POST /api/v1/jobs` with a kind, as JSON, YAML or TOML.
 
-use crate::commands::args::{Inherit, TaskArgs, environment, fresh_key, match_directory, working_directory};
+use crate::commands::args::{Inherit, TaskArgs, directory_of, environment, fresh_key, match_directory};
+use crate::commands::files::args::{LOCAL_FIELDS, StepInputs};
 use crate::commands::toml_lines;
 use crate::ui::error::CliError;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 use std::path::Path;
@@ -22,6 +24,15 @@ pub struct JobFile<'a> {
     pub text: &'a str,
 }
 
+/// A job that was read from a file.
+#[derive(Clone, Debug)]
+pub struct JobInFile {
+    /// The request, without what is uploaded first.
+    pub request: SubmitRequest,
+    /// The files of this machine that its steps name.
+    pub inputs: Vec<StepInputs>,
+}
+
 /// The fields of a file.
 struct FileFields {
     values: Map<String, Value>,
@@ -33,7 +44,7 @@ impl JobFile<'_> {
     ///
     /// # Errors
     /// If it is of this form and has a mistake, or if it has steps and does not say of which form it is.
-    pub fn read(&self) -> Result<Option<SubmitRequest>, CliError> {
+    pub fn read(&self) -> Result<Option<JobInFile>, CliError> {
         let Some(FileFields { mut values, is_toml }) = self.fields()? else { return Ok(None) };
         if values.contains_key(TEMPLATE_FIELD) {
             return Ok(None);
@@ -53,23 +64,61 @@ impl JobFile<'_> {
             }
             None => return Ok(None),
         }
-        let request: SubmitRequest =
-            serde_path_to_error::deserialize(Value::Object(values)).map_err(|error| {
-                let mut path = keys_of(error.path());
-                let (why, field) = reason_of(&error.inner().to_string());
-                // Of an unknown field the path may end at the object that has it.
-                if let Some(field) = field.map(Key::Field).filter(|field| path.last() != Some(field)) {
-                    path.push(field);
-                }
-                self.refuse(is_toml, &path, &why)
-            })?;
+        let inputs = self.take_inputs(&mut values, is_toml)?;
+        let request: SubmitRequest = self.parse(Value::Object(values), is_toml, Vec::new())?;
         // What is wrong in itself is said with its line; the server would know none.
         if let Err(error) = request.clone().into_spec("user") {
             let why = error.to_string();
             let path = path_of_step(&request, &why);
             return Err(self.refuse(is_toml, &path, &why));
         }
-        Ok(Some(request))
+        Ok(Some(JobInFile { request, inputs }))
+    }
+
+    /// Takes away what steps say of files of this machine, which the server does not know.
+    fn take_inputs(
+        &self,
+        values: &mut Map<String, Value>,
+        is_toml: bool,
+    ) -> Result<Vec<StepInputs>, CliError> {
+        let mut inputs = Vec::new();
+        let steps = values.get_mut("steps").and_then(Value::as_array_mut);
+        for (step, fields) in steps.into_iter().flatten().enumerate() {
+            let Some(files) = fields.get_mut("files").and_then(Value::as_object_mut) else { continue };
+            let taken: Map<String, Value> =
+                LOCAL_FIELDS.iter().filter_map(|name| files.remove_entry(*name)).collect();
+            if taken.is_empty() {
+                continue;
+            }
+            let path = vec![Key::Field("steps".to_owned()), Key::Index(step), Key::Field("files".to_owned())];
+            for (here, there) in [("inputs", "root"), ("stdin_file", "stdin")] {
+                if taken.contains_key(here) && files.contains_key(there) {
+                    let why = format!("{here} becomes {there} when it is uploaded: leave one of them out");
+                    return Err(self.refuse(is_toml, &path, &why));
+                }
+            }
+            let of_step: StepInputs = self.parse(Value::Object(taken), is_toml, path)?;
+            inputs.push(StepInputs { step, ..of_step });
+        }
+        Ok(inputs)
+    }
+
+    /// Reads fields that stand at a path of the file.
+    fn parse<T: DeserializeOwned>(
+        &self,
+        fields: Value,
+        is_toml: bool,
+        mut path: Vec<Key>,
+    ) -> Result<T, CliError> {
+        serde_path_to_error::deserialize(fields).map_err(|error| {
+            path.extend(keys_of(error.path()));
+            let (why, field) = reason_of(&error.inner().to_string());
+            // Of an unknown field the path may end at the object that has it.
+            if let Some(field) = field.map(Key::Field).filter(|field| path.last() != Some(field)) {
+                path.push(field);
+            }
+            self.refuse(is_toml, &path, &why)
+        })
     }
 
     /// The fields of the file; `None` where it cannot be read so. The reader of templates then says why.
@@ -208,10 +257,11 @@ pub fn with_flags(
                 step.env.insert(name.clone(), value);
             }
         }
+        let has_files = step.files.is_some();
         if chosen.is_some() || (step.cwd.is_none() && !has_session) {
-            step.cwd = Some(working_directory(chosen)?);
+            step.cwd = Some(directory_of(chosen, has_files)?);
         }
-        match_directory(&mut step.env, step.cwd.as_deref());
+        match_directory(&mut step.env, step.cwd.as_deref().filter(|_| !has_files));
         if args.umask.is_some() || step.umask.is_none() {
             step.umask = args.umask();
         }
@@ -254,6 +304,10 @@ mod tests {
   {"name": "join", "command": ["join"], "depends": [{"on": "render"}]}]}"#;
 
     fn read(name: &str, text: &str) -> Result<Option<SubmitRequest>, String> {
+        read_all(name, text).map(|job| job.map(|job| job.request))
+    }
+
+    fn read_all(name: &str, text: &str) -> Result<Option<JobInFile>, String> {
         JobFile { name, text }.read().map_err(|error| error.message())
     }
 
@@ -363,6 +417,39 @@ mod tests {
         );
         for other in ["", "name: x\n", "[a, b]", "a: [", "suite: x\n"] {
             assert!(read("a.yaml", other).unwrap().is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn steps_name_files_of_this_machine() {
+        let text = "kind: windlass/job\nsteps:\n- command: [x]\n- name: link\n  command: [cc]\n  files:\n    \
+                    inputs: [src, 'lib=../lib']\n    stdin_file: params\n    outputs: [app]\n";
+        let job = read_all("a.yaml", text).unwrap().unwrap();
+        let files = job.request.steps[1].files.clone().unwrap();
+        assert_eq!(
+            (files.outputs, files.root, &job.request.steps[0].files),
+            (vec!["app".to_owned()], None, &None)
+        );
+        let expected = StepInputs {
+            step: 1,
+            inputs: vec!["src".to_owned(), "lib=../lib".to_owned()],
+            no_ignore: false,
+            stdin_file: Some("params".to_owned()),
+        };
+        assert_eq!(job.inputs, [expected]);
+        let plain = with_flags(job.request, &TaskArgs::default(), Inherit::Nothing).unwrap();
+        assert_eq!(plain.steps[1].cwd.as_deref(), Some("."));
+        for (from, to, says) in [
+            ("[src,", "[1,", "a.yaml:7: steps[1] -> files -> inputs[0]: it takes a text, not 1"),
+            (
+                "stdin_file: params",
+                "stdin_fil: params",
+                "a.yaml:8: steps[1] -> files -> stdin_fil: unknown field",
+            ),
+            ("stdin_file: params", "root: x", "a.yaml:6: steps[1] -> files: inputs becomes root when"),
+        ] {
+            let said = read_all("a.yaml", &text.replace(from, to)).unwrap_err();
+            assert!(said.contains(says), "{said}\nlacks {says}");
         }
     }
 

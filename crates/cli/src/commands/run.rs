@@ -5,9 +5,13 @@ use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
 use crate::commands::args::{self, Inherit, TaskArgs};
 use crate::commands::dry_run::dry_run;
+use crate::commands::files::args::{FetchArgs, UnreadInput};
+use crate::commands::files::fetch::Fetching;
+use crate::commands::files::gather::{GatheredFiles, gather};
+use crate::commands::files::upload::upload;
 use crate::commands::follow::{self, follow};
 use crate::commands::shown::{self, ShownArgs};
-use crate::commands::template;
+use crate::commands::template::{self, Submission};
 use crate::commands::value_stream::ValueStream;
 use crate::node::foreground;
 use crate::ui::error::{
@@ -22,6 +26,7 @@ use crate::ui::quantity::elapsed;
 use crate::ui::results::Results;
 use clap::Args;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use windlass_api::client::{Client, ClientError};
@@ -41,6 +46,7 @@ const LEND_TRIES: u32 = 60;
   find . -name '*.png' | windlass run --each-line - --memory 2GiB -- optipng {}
   windlass run --array 1-100 --cpus 2 --time-limit 1h -- render --frame {}
   windlass run --show failed --results out --each *.c -- cc -c {}
+  windlass run --input src --outputs '*.o' --fetch --flat --each src/*.c -- cc -c {}
   windlass run -f job.yaml -p Frames=1-10
 
 Ctrl-C cancels the job, a second one exits without waiting. With -o json or jsonl the output of the
@@ -62,6 +68,8 @@ pub struct RunArgs {
     quiet: bool,
     #[command(flatten)]
     shown: ShownArgs,
+    #[command(flatten)]
+    fetch: FetchArgs,
 }
 
 /// Submits a job and prints its id.
@@ -97,35 +105,64 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         return template::list_parameters(context.format, &args.tasks);
     }
     let server = context.server.as_ref().filter(|_| !args.foreground);
-    let mut request = template::submission(&args.tasks, Inherit::at(server))?;
+    let Submission { mut request, inputs } = template::submission(&args.tasks, Inherit::at(server))?;
     if args::is_empty(&request) {
         message!("note: there are no values, so there is nothing to run");
         return Ok(());
     }
     request.placeable_only = true;
-    let results = if args.tasks.dry_run { None } else { args.shown.open_results()? };
+    let (mut results, mut fetch_dir) = (None, None);
+    if !args.tasks.dry_run {
+        results = args.shown.open_results()?;
+        fetch_dir = args.fetch.directory()?;
+    }
+    if fetch_dir.is_some() && !keeps_outputs(&request) {
+        return Err(CliError::Usage {
+            message: "--fetch: no step keeps outputs that could be fetched".to_owned(),
+            hint: Some("say what is kept, such as --outputs '*.o'".to_owned()),
+        });
+    }
+    let files = gather(&mut request, &inputs, !args.quiet)?;
+    let prepared = PreparedRun { request, files, results, fetch_dir };
     if args.foreground {
         let foreground = foreground::start().await?;
         let link = ServerLink::to_own(foreground.client.clone());
-        let result = run_on(context, args, request, results, link).await;
+        let result = run_on(context, args, prepared, link).await;
         foreground.stop().await;
         return result;
     }
     let link = ServerLink::open(context).await?;
-    run_on(context, args, request, results, link).await
+    run_on(context, args, prepared, link).await
+}
+
+/// What is known of a run before a server is asked.
+struct PreparedRun {
+    request: SubmitRequest,
+    /// What is uploaded first.
+    files: GatheredFiles,
+    results: Option<Results>,
+    /// Where the outputs of its tasks go.
+    fetch_dir: Option<PathBuf>,
+}
+
+fn keeps_outputs(request: &SubmitRequest) -> bool {
+    request.steps.iter().any(|step| step.files.as_ref().is_some_and(|files| !files.outputs.is_empty()))
 }
 
 async fn run_on(
     context: &Context,
     args: &RunArgs,
-    mut request: SubmitRequest,
-    results: Option<Results>,
+    prepared: PreparedRun,
     mut link: ServerLink,
 ) -> Result<(), CliError> {
+    let PreparedRun { mut request, files, results, fetch_dir } = prepared;
     if args.tasks.dry_run {
-        return dry_run(context, &args.tasks, request, &link.client).await;
+        return dry_run(context, &args.tasks, request, &files, &link.client).await;
     }
     args.tasks.complete(&mut request, &link.client, !args.detach).await?;
+    upload(&mut link, &files, args.quiet, context.verbose > 0).await?;
+    let mut unread = UnreadInput::new(args.tasks.reads_input(), args.quiet);
+    unread.tell();
     let stop = Stop::listen(link.client.clone(), args.foreground)?;
     let submitted = submit_once(&mut link, &request).await?;
     let job = submitted.job;
@@ -154,11 +191,25 @@ async fn run_on(
         (false, true) => progress::Show::Always,
         (false, false) => progress::Show::OnTerminal,
     };
-    let options = follow::Options { show, progress, quiet: args.quiet, results: results.clone() };
+    let fetching = fetch_dir.map(|dir| Fetching::start(link.beside(), job, dir, args.fetch.put));
+    let told = fetching.as_ref().map(Fetching::ended);
+    let options = follow::Options { show, progress, quiet: args.quiet, results: results.clone(), told };
     let (job, code) = watch(&mut link, job, request.parent.as_deref(), options, &stop).await?;
+    unread.tell();
+    let fetched = match fetching {
+        Some(fetching) => fetching.finish(args.quiet).await,
+        None => Ok(()),
+    };
     print_end(&link.client, context.format, &job, code).await?;
+    if code != 0
+        && let Err(error) = &fetched
+    {
+        // The exit code is the job's own.
+        error.print(context.format.is_json());
+    }
     end_with(code)?;
-    shown::check_kept(results.as_ref())
+    shown::check_kept(results.as_ref())?;
+    fetched
 }
 
 /// Runs the command `windlass submit`.
@@ -177,16 +228,20 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
         }
         return submit_compass(context, args, &job).await;
     }
-    let mut request = template::submission(&args.tasks, Inherit::at(context.server.as_ref()))?;
+    let inherit = Inherit::at(context.server.as_ref());
+    let Submission { mut request, inputs } = template::submission(&args.tasks, inherit)?;
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
     }
+    let files = gather(&mut request, &inputs, !args.quiet)?;
     let mut link = ServerLink::open(context).await?;
     if args.tasks.dry_run {
-        return dry_run(context, &args.tasks, request, &link.client).await;
+        return dry_run(context, &args.tasks, request, &files, &link.client).await;
     }
     let waits = args.wait || args.progress;
     args.tasks.complete(&mut request, &link.client, waits).await?;
+    upload(&mut link, &files, args.quiet, context.verbose > 0).await?;
+    UnreadInput::new(args.tasks.reads_input(), args.quiet).tell();
     let stop = if waits { Some(Stop::listen(link.client.clone(), false)?) } else { None };
     let submitted = submit_once(&mut link, &request).await?;
     if submitted.queue_created && !args.quiet {
@@ -213,8 +268,13 @@ async fn wait_for_end(
     stop: &Stop,
 ) -> Result<(), CliError> {
     let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
-    let options =
-        follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet, results: None };
+    let options = follow::Options {
+        show: printer::ShownOutput::Nothing,
+        progress,
+        quiet: args.quiet,
+        results: None,
+        told: None,
+    };
     let (job, code) = watch(link, job, parent, options, stop).await?;
     if context.format.is_json() {
         print_end(&link.client, context.format, &job, code).await?;
@@ -224,10 +284,14 @@ async fn wait_for_end(
 
 /// Submits a list that is still being written: one job after the other, each with the values that have come.
 async fn submit_stream(context: &Context, args: &SubmitArgs, source: &str) -> Result<(), CliError> {
+    args.tasks.check_input()?;
     let without_values = TaskArgs { each: Some(Vec::new()), each_line: None, ..args.tasks.clone() };
-    let mut request = template::submission(&without_values, Inherit::at(context.server.as_ref()))?;
+    let inherit = Inherit::at(context.server.as_ref());
+    let Submission { mut request, inputs } = template::submission(&without_values, inherit)?;
+    let files = gather(&mut request, &inputs, !args.quiet)?;
     let mut link = ServerLink::open(context).await?;
     args.tasks.complete(&mut request, &link.client, false).await?;
+    upload(&mut link, &files, args.quiet, context.verbose > 0).await?;
     let mut values = ValueStream::open(source, args.tasks.separator())?;
     let mut jobs = 0;
     loop {

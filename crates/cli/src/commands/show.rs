@@ -2,6 +2,7 @@
 
 use crate::client::connect::connect_running;
 use crate::client::context::Context;
+use crate::commands::files::shown::{files_of, files_text};
 use crate::commands::list::{counts, progress, resources};
 use crate::commands::select::JobRef;
 use crate::node::own;
@@ -15,7 +16,7 @@ use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use windlass_api::client::{Client, TasksQuery};
-use windlass_api::{By, Hints, Job, JobState, Jobserver, Kind, NoticeFailure, Step, Task, Version};
+use windlass_api::{By, Hints, Job, JobFiles, JobState, Jobserver, Kind, NoticeFailure, Step, Task, Version};
 use windlass_core::resources::Bytes;
 
 /// Shows one job in detail.
@@ -29,6 +30,15 @@ pub struct ShowArgs {
 const CACHES_SHOWN_MAX: usize = 5;
 /// Most running tasks whose progress is shown.
 const PROGRESS_LINES_MAX: usize = 20;
+
+/// A job with what is told beside its own fields.
+#[derive(Serialize)]
+struct JobWithFiles<'a> {
+    #[serde(flatten)]
+    told: JobWithFailures<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<JobFiles>,
+}
 
 /// Runs the command `windlass job show`.
 pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
@@ -44,10 +54,13 @@ pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
         Format::Json | Format::Jsonl | Format::Name => Vec::new(),
     };
     let told = JobWithFailures::read(&client, &job).await;
+    let shown = JobWithFiles { told, files: files_of(&client, id).await };
     let again = again_text(&client, &running).await?;
-    let text =
-        |told: &JobWithFailures<'_>| job_text(told.job) + &told.text() + &progress_text(&running) + &again;
-    print_one(context.format, &told, |told| told.job.id.to_string(), text)
+    let text = |shown: &JobWithFiles<'_>| {
+        let files = shown.files.as_ref().map(|files| files_text(id, files)).unwrap_or_default();
+        job_text(shown.told.job) + &files + &shown.told.text() + &progress_text(&running) + &again
+    };
+    print_one(context.format, &shown, |shown| shown.told.job.id.to_string(), text)
 }
 
 /// The fields of a job, in a line each.

@@ -3,6 +3,7 @@
 use crate::commands::args::{
     Inherit, TaskArgs, absolute, environment, fresh_key, match_directory, working_directory,
 };
+use crate::commands::files::args::StepInputs;
 use crate::commands::native::{self, JobFile};
 use crate::ui::error::CliError;
 use crate::ui::output::{Format, print_list};
@@ -17,22 +18,39 @@ use windlass_openjd::{Format as TemplateFormat, Options, TemplateError, Template
 /// Bytes of a file. They travel in one request, whose size servers bound; a template may have fewer.
 const FILE_BYTES_MAX: u64 = 48 << 20;
 
-/// The request made from the command line: from the file that it names, else from its command.
-pub fn submission(args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
-    let mut request = match &args.template.file {
-        Some(file) => request(file, args, inherit)?,
-        None => args.request(inherit)?,
-    };
-    request.limit_unset_ok |= args.hints.limit_unset_ok;
-    Ok(request)
+/// A job as the command line describes it.
+#[derive(Debug)]
+pub struct Submission {
+    /// The request, without what is uploaded first.
+    pub request: SubmitRequest,
+    /// The files of this machine that its steps name.
+    pub inputs: Vec<StepInputs>,
 }
 
-/// The request made from a file and the flags.
-fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
+/// The job made from the command line: from the file that it names, else from its command.
+pub fn submission(args: &TaskArgs, inherit: Inherit) -> Result<Submission, CliError> {
+    let mut submission = match &args.template.file {
+        Some(file) => of_file(file, args, inherit)?,
+        None => {
+            Submission { request: args.request(inherit)?, inputs: args.files.inputs().into_iter().collect() }
+        }
+    };
+    submission.request.limit_unset_ok |= args.hints.limit_unset_ok;
+    Ok(submission)
+}
+
+/// The job made from a file and the flags.
+fn of_file(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<Submission, CliError> {
     let (text, dir) = read(file)?;
     let name = if file == "-" { "standard input" } else { file };
     if let Some(job) = (JobFile { name, text: &text }).read()? {
-        return native::with_flags(job, args, inherit);
+        if file == "-" && job.inputs.iter().any(|of| of.stdin_file.as_deref() == Some("-")) {
+            return Err(CliError::usage(
+                "standard input has the job already: name another file in stdin_file",
+            ));
+        }
+        let request = native::with_flags(job.request, args, inherit)?;
+        return Ok(Submission { request, inputs: job.inputs });
     }
     let refused = |error| refuse(file, error);
     let values = windlass_openjd::parameters(&args.template.param).map_err(refused)?;
@@ -64,7 +82,8 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     args.order.put_on(&mut request);
     request.on_end = args.told.addresses();
     request.max_running = args.max_running;
-    Ok(request)
+    // In a session files are not handed over so.
+    Ok(Submission { request, inputs: Vec::new() })
 }
 
 /// The syntax of a template, by the end of its name. Other names say nothing: a text that begins with a brace and is not
@@ -195,14 +214,14 @@ mod tests {
         let hints = HintArgs { limit: vec!["maya".to_owned()], ..Default::default() };
         let args =
             TaskArgs { retries: 2, tag: vec!["x".to_owned()], priority: 3, hints, ..Default::default() };
-        let request = super::request(path.to_str().unwrap(), &args, Inherit::All).unwrap();
+        let request = super::of_file(path.to_str().unwrap(), &args, Inherit::All).unwrap().request;
         assert_eq!((request.name.as_deref(), request.priority), (Some("T"), 3));
         assert_eq!((request.steps[0].retries, &request.steps[0].tags[..]), (2, &["x".to_owned()][..]));
         assert_eq!(request.steps[0].limits, ["maya"]);
         assert!(request.key.is_some());
         let named = TaskArgs { name: Some("other".to_owned()), ..Default::default() };
         assert_eq!(
-            super::request(path.to_str().unwrap(), &named, Inherit::All).unwrap().name.as_deref(),
+            super::of_file(path.to_str().unwrap(), &named, Inherit::All).unwrap().request.name.as_deref(),
             Some("other")
         );
     }
@@ -219,12 +238,12 @@ mod tests {
         {
             let path = dir.path().join(name);
             std::fs::write(&path, text).unwrap();
-            let request = request(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All);
-            assert_eq!(request.unwrap().name.as_deref(), Some("T"), "{name}");
+            let read = of_file(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All);
+            assert_eq!(read.unwrap().request.name.as_deref(), Some("T"), "{name}");
         }
         let path = dir.path().join("f.json");
         std::fs::write(&path, flow).unwrap();
-        let error = request(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All).unwrap_err();
+        let error = of_file(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All).unwrap_err();
         assert!(error.message().contains("this is not JSON"), "{}", error.message());
     }
 
@@ -233,9 +252,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("job.yaml");
         std::fs::write(&path, TEMPLATE.replace("onRun", "onRum")).unwrap();
-        let error = request(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All).unwrap_err();
+        let error = of_file(path.to_str().unwrap(), &TaskArgs::default(), Inherit::All).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.message().contains("job.yaml:6: steps[0]"), "{}", error.message());
-        assert!(request("/no/such/file", &TaskArgs::default(), Inherit::All).is_err());
+        assert!(of_file("/no/such/file", &TaskArgs::default(), Inherit::All).is_err());
     }
 }

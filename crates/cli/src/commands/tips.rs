@@ -76,6 +76,10 @@ const FLAGS_OF_WORK: &[FlagHabit] = &[
     (&["-w"], "--worker NAME runs the tasks on that worker, --wait of 'windlass submit' waits for the job"),
     (&["--group", "--line-buffer"], "--show says which output is shown, and how"),
     (&["--halt"], "--fail-fast finish starts no further task after a failure"),
+    (
+        &["--transferfile", "--tf", "--basefile", "--bf", "--return"],
+        "--input PATH gives the tasks files, --outputs GLOB keeps files of theirs, and --fetch gets these",
+    ),
 ];
 
 /// The advice on a command line, if it is of a kind on which the parser says too little. `arguments` are those behind the
@@ -244,18 +248,24 @@ fn takes_at_least(command: &Command, words: &[String], place: usize) -> String {
     takes.unwrap_or_else(|| "it must be 0 or more".to_owned())
 }
 
-/// The advice on a value of `--output` that is meant for `--show`.
+/// The advice on a value of `--output` that is meant for `--show` or for `--outputs`.
 fn of_format(error: &clap::Error, words: &[String]) -> Option<CliError> {
     let (flag, value) = (text(error, ContextKind::InvalidArg)?, text(error, ContextKind::InvalidValue)?);
-    let is_shown = flag.starts_with("--output") && SHOWN.contains(&value.as_str());
-    if !is_shown || !words.iter().any(|word| word == "run") {
+    let is_on = |commands: &[&str]| words.iter().any(|word| commands.contains(&word.as_str()));
+    let hint = if !flag.starts_with("--output") {
         return None;
-    }
+    } else if SHOWN.contains(&value.as_str()) && is_on(&["run"]) {
+        "--show grouped, prefixed, failed or none says which output of tasks is shown".to_owned()
+    } else if value.contains(['*', '?', '[', '/', '.']) && is_on(&["run", "submit"]) {
+        format!("--outputs '{value}' keeps such files of the tasks")
+    } else {
+        return None;
+    };
     Some(CliError::Usage {
         message: format!(
             "invalid value '{value}' for '--output': it is the format of data, such as table or json"
         ),
-        hint: Some("--show grouped, prefixed, failed or none says which output of tasks is shown".to_owned()),
+        hint: Some(hint),
     })
 }
 
@@ -361,6 +371,7 @@ mod tests {
             "a value that begins with a dash is given as --each=-rf"
         );
         assert!(hint("run --output none -- make").starts_with("--show "));
+        assert!(hint("submit --output *.o -- make").starts_with("--outputs '*.o' "));
         assert!(advice("jobs --output none").is_none());
         assert!(advice("run --cpu 2 -- make").is_none(), "the parser knows a similar one");
     }

@@ -1,12 +1,14 @@
-//! The functions that commands need of a unix system: files for one user, signals, and the name of the user.
-//! `windows.rs` has the same items.
+//! The functions that commands need of a unix system: files for one user, standard input, signals, and the name of the
+//! user. `windows.rs` has the same items.
 
 use crate::ui::error::{HUNG_UP, INTERRUPTED, TERMINATED};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Creates a file that did not exist. Only this user can read it, unless it is `public`.
@@ -27,14 +29,60 @@ pub fn is_open_to_others(permissions: &Permissions) -> bool {
 
 /// True if standard output and standard error are one file, pipe or terminal, where the order of their lines is seen.
 pub fn is_one_place() -> bool {
-    let out = place_of(io::stdout().as_fd());
-    out.is_some() && out == place_of(io::stderr().as_fd())
+    let out = metadata_of(io::stdout().as_fd()).map(|found| place_of(&found));
+    out.is_some() && out == metadata_of(io::stderr().as_fd()).map(|found| place_of(&found))
 }
 
-/// The device and the number of an open file.
-fn place_of(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    let found = File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?;
-    Some((found.dev(), found.ino()))
+/// What the system says of an open file.
+fn metadata_of(fd: BorrowedFd<'_>) -> Option<Metadata> {
+    File::from(fd.try_clone_to_owned().ok()?).metadata().ok()
+}
+
+/// The device and the number of a file.
+fn place_of(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
+}
+
+/// True if there are bytes to read on a standard input that this command alone was given. One that the program has, too,
+/// which started it, is that one's to read: a loop of a shell reads its list there. It waits for nothing.
+pub fn has_input() -> bool {
+    let stdin = io::stdin();
+    let Some(found) = metadata_of(stdin.as_fd()) else { return false };
+    let kind = found.file_type();
+    let has_bytes = if kind.is_file() {
+        rustix::fs::tell(&stdin).is_ok_and(|at| at < found.len())
+    } else {
+        (kind.is_fifo() || kind.is_socket())
+            && rustix::io::ioctl_fionread(&stdin).is_ok_and(|bytes| bytes > 0)
+    };
+    // A system without /proc does not tell.
+    let above = std::fs::metadata(format!("/proc/{}/fd/0", std::os::unix::process::parent_id()));
+    has_bytes && !above.is_ok_and(|above| place_of(&above) == place_of(&found))
+}
+
+/// The directory for what this program can make again, by the XDG conventions; `None` where there is no home directory.
+pub fn cache_dir() -> Option<PathBuf> {
+    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
+    let base = var("XDG_CACHE_HOME").or_else(|| home().map(|home| home.join(".cache")));
+    base.map(|base| base.join("windlass"))
+}
+
+/// Lets those execute a file who may read it.
+pub fn make_executable(path: &Path) -> io::Result<()> {
+    let mode = std::fs::metadata(path)?.mode() & 0o7777;
+    let wanted = mode | ((mode & 0o444) >> 2);
+    if mode == wanted { Ok(()) } else { std::fs::set_permissions(path, Permissions::from_mode(wanted)) }
+}
+
+/// Creates a symbolic link that leads to `target`.
+pub fn new_link(target: &str, path: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, path)
+}
+
+/// True if a file here may have this name of a worker's file: any.
+pub fn is_name_here(_: &str) -> bool {
+    true
 }
 
 /// The user's name without the environment: the one in /etc/passwd, else the user's number.
@@ -95,6 +143,18 @@ impl StopSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_executed_by_those_who_read_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tool");
+        std::fs::write(&path, "").unwrap();
+        for (mode, after) in [(0o644, 0o755), (0o600, 0o700), (0o640, 0o750), (0o755, 0o755)] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            make_executable(&path).unwrap();
+            assert_eq!(path.metadata().unwrap().mode() & 0o777, after, "{mode:o}");
+        }
+    }
 
     #[test]
     fn a_secret_is_for_its_user_alone() {

@@ -4,7 +4,7 @@
 use crate::ui::error::{HUNG_UP, INTERRUPTED, TERMINATED};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, IsTerminal as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokio::signal::windows::{CtrlBreak, CtrlC, CtrlClose, ctrl_break, ctrl_c, ctrl_close};
 
 /// Creates a file that did not exist, with the permissions of its directory.
@@ -25,6 +25,32 @@ pub fn is_open_to_others(_: &Permissions) -> bool {
 /// True if standard output and standard error are both the console, where the order of their lines is seen.
 pub fn is_one_place() -> bool {
     io::stdout().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Always false: the standard library does not say whether a pipe has something to read.
+pub fn has_input() -> bool {
+    false
+}
+
+/// The user's directory for what this program can make again.
+pub fn cache_dir() -> Option<PathBuf> {
+    let base = std::env::var_os("LOCALAPPDATA").filter(|value| !value.is_empty());
+    base.map(|base| Path::new(&base).join("windlass").join("cache"))
+}
+
+/// Nothing: no file is marked as executable.
+pub fn make_executable(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Creates a symbolic link that leads to a file, which needs a right that users as a rule do not have.
+pub fn new_link(target: &str, path: &Path) -> io::Result<()> {
+    std::os::windows::fs::symlink_file(target, path)
+}
+
+/// True if a file here may have this name of a worker's file. Some characters divide paths, or name a part of a file.
+pub fn is_name_here(name: &str) -> bool {
+    !name.contains(['\\', ':', '*', '?', '"', '<', '>', '|']) && !name.ends_with(['.', ' '])
 }
 
 /// The name of the user without the environment.

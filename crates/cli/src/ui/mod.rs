@@ -16,6 +16,7 @@ pub mod since;
 pub mod table;
 pub mod terminal;
 pub mod text;
+pub mod transfer;
 pub mod writer;
 
 /// The heading of the flags that every command has.

@@ -8,7 +8,7 @@ use crate::ui::writer::{Sink, Writer};
 use futures_util::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use windlass_api::client::{Client, ClientError, LogQuery};
 use windlass_api::{Job, Task, TaskEvent, TaskState};
@@ -108,6 +108,8 @@ pub struct Printer {
     quiet: bool,
     /// Where the results of the tasks are kept; `None` keeps none.
     pub results: Option<Results>,
+    /// Where the index of each task that ran and has ended is told.
+    pub told: Option<mpsc::UnboundedSender<u32>>,
     live: Option<Live>,
     /// The last attempt whose end was shown: a list may report it before the event of its start comes.
     ended_attempt: u32,
@@ -144,6 +146,7 @@ impl Printer {
             show,
             quiet,
             results: None,
+            told: None,
             live: None,
             ended_attempt: 0,
             unfinished: None,
@@ -206,6 +209,10 @@ impl Printer {
     /// Shows a task that has ended. After an error, [`resume`](Self::resume) continues with it.
     pub async fn ended(&mut self, client: &Client, job: &Job, ended: Ended) -> Result<(), ClientError> {
         self.ended_attempt = self.ended_attempt.max(ended.attempt);
+        if let Some(told) = self.told.as_ref().filter(|_| ended.attempt > 0) {
+            // If nobody listens any more, that was said.
+            _ = told.send(ended.index);
+        }
         let live = self.live.take_if(|live| live.attempt == ended.attempt);
         let (places, writer) = match live {
             Some(live) => live.settle().await,

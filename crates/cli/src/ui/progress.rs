@@ -118,7 +118,8 @@ impl Progress {
     }
 }
 
-fn bar() -> ProgressBar {
+/// A line of standard error that shows its message, and that later ones replace.
+pub fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
     bar.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar

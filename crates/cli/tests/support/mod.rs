@@ -167,6 +167,7 @@ impl Farm {
             }
         }
         command.env("WINDLASS_STATE", self.state()).env("WINDLASS_RUNTIME", self.dir.path().join("run"));
+        command.env("XDG_CACHE_HOME", self.dir.path().join("cache"));
         command.current_dir(self.work());
         command
     }

@@ -116,7 +116,7 @@ pub fn told_error(error: &CliError) -> String {
 /// The request of `submit` and `preview`, and a link to the server that is asked.
 async fn request(context: &Context, work: WorkArguments) -> Result<(SubmitRequest, ServerLink), CliError> {
     let tasks = work.task_args()?;
-    let mut request = template::submission(&tasks, Inherit::at(context.server.as_ref()))?;
+    let mut request = template::submission(&tasks, Inherit::at(context.server.as_ref()))?.request;
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
     }
