@@ -37,6 +37,10 @@ pub enum CasError {
     Busy { writers_max: u64 },
     #[error("jobs pin {pins_max} files, and no more can be pinned; end some jobs")]
     TooManyPins { pins_max: u64 },
+    #[error("too many users have uploaded files; move the store's directory away to start with an empty one")]
+    TooManyUsers,
+    #[error("the file {0} was found damaged while it was uploaded again; upload it once more")]
+    Lost(Digest),
     #[error("a name of {bytes} bytes was given, and at most {bytes_max} are taken")]
     LongName { bytes: usize, bytes_max: usize },
     #[error("cannot use {}", path.display())]

@@ -8,6 +8,7 @@
 
 use crate::digest::Digest;
 use crate::error::CasError;
+use crate::holders::Holders;
 use hashbrown::HashTable;
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -62,6 +63,8 @@ pub struct CasFigures {
     pub actions: u64,
     /// Sum of the sizes of these results.
     pub action_bytes: u64,
+    /// Sum of the sizes of notes.
+    pub note_bytes: u64,
     /// Blobs evicted since the store was opened.
     pub evicted: u64,
     /// Sum of the sizes of evicted blobs.
@@ -75,7 +78,7 @@ pub struct CasFigures {
 impl CasFigures {
     /// Bytes that count against the store's bound.
     pub(crate) fn total(&self) -> u64 {
-        self.bytes + self.reserved_bytes + self.action_bytes
+        self.bytes + self.reserved_bytes + self.action_bytes + self.note_bytes
     }
 }
 
@@ -130,8 +133,11 @@ pub(crate) struct Index {
     latest_s: u32,
     /// Hashes of blobs whose rows and files are being written. Another upload of one waits, so no blob has two rows.
     pub coming: HashSet<[u8; 32]>,
+    /// Who holds which blobs of jobs.
+    pub holders: Holders,
     /// Number and bytes of results.
     actions: (i64, i64),
+    note_bytes: i64,
     pub figures: CasFigures,
 }
 
@@ -238,6 +244,12 @@ impl Index {
         self.actions.1 += bytes;
         self.figures.actions = self.actions.0.max(0) as u64;
         self.figures.action_bytes = self.actions.1.max(0) as u64;
+    }
+
+    /// Counts the bytes of notes that were kept, or dropped where the number is negative, as [`Index::count_actions`] does.
+    pub fn count_notes(&mut self, bytes: i64) {
+        self.note_bytes += bytes;
+        self.figures.note_bytes = self.note_bytes.max(0) as u64;
     }
 
     /// Gives back what is left of a reservation.
@@ -373,5 +385,6 @@ impl Index {
         self.figures.bytes -= size;
         self.figures.blobs -= 1;
         self.figures.pinned_bytes -= if is_pinned { size } else { 0 };
+        self.holders.forget(slot);
     }
 }

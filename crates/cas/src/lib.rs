@@ -13,6 +13,8 @@ mod faults;
 #[cfg(target_os = "linux")]
 mod files;
 #[cfg(target_os = "linux")]
+mod holders;
+#[cfg(target_os = "linux")]
 mod index;
 pub mod proto;
 #[cfg(target_os = "linux")]

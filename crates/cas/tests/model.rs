@@ -1,5 +1,5 @@
-//! The store against a model of it, over random histories: what is there in each space, last uses, pins, and which
-//! blobs are evicted. After each step the figures are those of the model.
+//! The store against a model of it, over random histories: what is there in each space and for each user, last uses,
+//! pins, and which blobs are evicted. After each step the figures are those of the model.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,7 @@ const KEEP_S: u64 = 600;
 const USE_STEP_S: u64 = 60;
 const BLOBS: usize = 14;
 const OWNERS: [&str; 3] = ["job 1", "job 2", "job 3"];
+const USERS: [&str; 2] = ["ann", "bob"];
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -25,6 +26,8 @@ enum Op {
     Read(usize, Space),
     Pin(usize, Vec<usize>, Space),
     Unpin(usize),
+    Hold(usize, Vec<usize>),
+    MissingOf(usize, Vec<usize>),
     Sweep,
     Reopen,
     WaitS(u64),
@@ -39,6 +42,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (0..BLOBS, space()).prop_map(|(blob, space)| Op::Read(blob, space)),
         2 => (0..OWNERS.len(), blobs(), space()).prop_map(|(owner, blobs, space)| Op::Pin(owner, blobs, space)),
         2 => (0..OWNERS.len()).prop_map(Op::Unpin),
+        3 => (0..USERS.len(), blobs()).prop_map(|(user, blobs)| Op::Hold(user, blobs)),
+        3 => (0..USERS.len(), blobs()).prop_map(|(user, blobs)| Op::MissingOf(user, blobs)),
         2 => Just(Op::Sweep),
         1 => Just(Op::Reopen),
         4 => (1u64..400).prop_map(Op::WaitS),
@@ -78,12 +83,20 @@ struct World {
     now_s: u64,
     blobs: BTreeMap<usize, Known>,
     pins: BTreeSet<(usize, usize)>,
+    /// Users and the blobs of jobs that they hold.
+    holders: BTreeSet<(usize, usize)>,
 }
 
 impl World {
     fn new() -> World {
-        let (blobs, pins) = (BTreeMap::new(), BTreeSet::new());
-        let mut world = World { dir: tempfile::tempdir().unwrap(), cas: None, now_s: BEGIN_S, blobs, pins };
+        let mut world = World {
+            dir: tempfile::tempdir().unwrap(),
+            cas: None,
+            now_s: BEGIN_S,
+            blobs: BTreeMap::new(),
+            pins: BTreeSet::new(),
+            holders: BTreeSet::new(),
+        };
         world.open();
         world
     }
@@ -135,6 +148,21 @@ impl World {
                 self.cas().unpin(OWNERS[*owner]).unwrap();
                 self.pins.retain(|(by, _)| by != owner);
             }
+            Op::Hold(user, blobs) => {
+                let digests: Vec<Digest> = blobs.iter().map(|blob| digest(*blob)).collect();
+                self.cas().hold(USERS[*user], &digests).unwrap();
+                let held: Vec<usize> =
+                    blobs.iter().copied().filter(|blob| self.is_in(*blob, Space::Jobs)).collect();
+                self.holders.extend(held.into_iter().map(|blob| (*user, blob)));
+            }
+            Op::MissingOf(user, blobs) => {
+                let is_held = |blob: &usize| self.holders.contains(&(*user, *blob));
+                let (held, others): (Vec<usize>, Vec<usize>) = blobs.iter().copied().partition(is_held);
+                let digests: Vec<Digest> = blobs.iter().map(|blob| digest(*blob)).collect();
+                let missing = self.cas().missing_of(USERS[*user], &digests, now_ms);
+                assert_eq!(missing, others.into_iter().map(digest).collect::<Vec<_>>());
+                held.into_iter().for_each(|blob| self.touch(blob, Space::Jobs));
+            }
             Op::Sweep => self.sweep(),
             Op::Reopen => self.open(),
             Op::WaitS(seconds) => self.now_s += seconds,
@@ -147,24 +175,29 @@ impl World {
         let (total, pinned) = (self.bytes(), self.pinned_bytes());
         let put = self.cas().put(space, digest(blob), bytes(blob), self.now_ms());
         let evicted = self.cas().figures().evicted - evicted_before;
+        if before.contains_key(&blob) {
+            // Its bytes are there, so no room is made for them.
+            put.unwrap();
+            assert_eq!(evicted, 0);
+            return self.add_space(blob, space);
+        }
         if total + size(blob) > BYTES_MAX && pinned + size(blob) > BYTES_MAX {
             assert!(matches!(put, Err(CasError::Full { .. })), "{put:?}");
             assert_eq!(evicted, 0);
             return;
         }
         put.unwrap();
-        // An upload of a blob that is there may evict that very blob first, and then it is a new one.
-        let mut gone = self.take_missing();
-        if evicted > gone.len() as u64 {
-            let known = self.blobs.remove(&blob).expect("only the uploaded blob can be there again");
-            gone.push((blob, known));
-        }
+        let gone = self.take_missing();
         assert_eq!(gone.len() as u64, evicted);
         if total + size(blob) <= BYTES_MAX {
             assert_eq!(evicted, 0, "there was room");
         } else {
             self.check_evicted(&before, &gone, LOW_BYTES.min(BYTES_MAX - size(blob)), u64::MAX);
         }
+        self.add_space(blob, space);
+    }
+
+    fn add_space(&mut self, blob: usize, space: Space) {
         let now_s = self.now_s;
         let known = self.blobs.entry(blob).or_insert(Known { spaces: Vec::new(), used_s: now_s });
         if !known.spaces.contains(&space) {
@@ -218,6 +251,7 @@ impl World {
         let is_gone = |blob: &usize, known: &Known| !self.cas().contains(known.spaces[0], digest(*blob));
         let gone: Vec<usize> =
             self.blobs.iter().filter(|known| is_gone(known.0, known.1)).map(|(blob, _)| *blob).collect();
+        self.holders.retain(|(_, blob)| !gone.contains(blob));
         gone.into_iter().map(|blob| (blob, self.blobs.remove(&blob).unwrap())).collect()
     }
 

@@ -39,6 +39,11 @@ CREATE TABLE actions (
     used_s INTEGER NOT NULL, bytes INTEGER NOT NULL, result BLOB NOT NULL, UNIQUE (instance, hash, size)
 ) STRICT;
 CREATE INDEX actions_by_use ON actions (used_s, bytes);
+CREATE TABLE users (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE holders (id INTEGER NOT NULL, user INTEGER NOT NULL, PRIMARY KEY (id, user)) STRICT, WITHOUT ROWID;
+CREATE TABLE notes (
+    owner TEXT NOT NULL, number INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (owner, number)
+) STRICT, WITHOUT ROWID;
 PRAGMA user_version = 1;
 COMMIT";
 

@@ -2,6 +2,7 @@
 
 use crate::digest::Digest;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql};
+use std::collections::BTreeSet;
 
 /// Pages that one transaction returns to the file system. The number is small because changes wait meanwhile.
 const SHRINK_PAGES: u32 = 1_000;
@@ -27,13 +28,15 @@ pub(crate) fn insert(db: &Connection, blob: &NewBlob<'_>) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Removes blobs' rows and bodies.
+/// Removes blobs' rows and bodies, and who holds them.
 pub(crate) fn remove(db: &Connection, slots: &[impl ToSql]) -> rusqlite::Result<()> {
     let mut row = db.prepare_cached("DELETE FROM blobs WHERE id = ?1")?;
     let mut body = db.prepare_cached("DELETE FROM bodies WHERE id = ?1")?;
+    let mut holders = db.prepare_cached("DELETE FROM holders WHERE id = ?1")?;
     for slot in slots {
         row.execute([slot])?;
         body.execute([slot])?;
+        holders.execute([slot])?;
     }
     Ok(())
 }
@@ -97,9 +100,10 @@ pub(crate) fn written_since(db: &Connection, since_s: u32, above: u64) -> rusqli
     select.query_map((since_s, above as i64), |row| row.get(0))?.collect()
 }
 
-/// Removes pins of blobs that are not there.
-pub(crate) fn remove_stale_pins(db: &Connection) -> rusqlite::Result<()> {
-    db.execute("DELETE FROM pins WHERE id NOT IN (SELECT id FROM blobs)", []).map(|_| ())
+/// Removes pins and holders of blobs that are not there.
+pub(crate) fn remove_stale(db: &Connection) -> rusqlite::Result<()> {
+    db.execute("DELETE FROM pins WHERE id NOT IN (SELECT id FROM blobs)", [])?;
+    db.execute("DELETE FROM holders WHERE id NOT IN (SELECT id FROM blobs)", []).map(|_| ())
 }
 
 /// Takes back stamps that a clock in the future has given.
@@ -133,6 +137,111 @@ pub(crate) fn pins(db: &Connection, mut show: impl FnMut(i64)) -> rusqlite::Resu
         show(row.get(0)?);
     }
     Ok(())
+}
+
+/// Notes that a user holds blobs, and forgets other pairs of a slot and a user.
+pub(crate) fn hold(
+    db: &Connection,
+    (user, number): (&str, u32),
+    slots: &[u32],
+    gone: &[(u32, u32)],
+) -> rusqlite::Result<()> {
+    let mut delete = db.prepare_cached("DELETE FROM holders WHERE id = ?1 AND user = ?2")?;
+    gone.iter().try_for_each(|(slot, user)| delete.execute((slot, user)).map(|_| ()))?;
+    db.prepare_cached("INSERT OR IGNORE INTO users VALUES (?1, ?2)")?.execute((number, user))?;
+    let mut insert = db.prepare_cached("INSERT OR IGNORE INTO holders VALUES (?1, ?2)")?;
+    slots.iter().try_for_each(|slot| insert.execute((slot, number)).map(|_| ()))
+}
+
+/// Shows the users, by name and number.
+pub(crate) fn users(db: &Connection, mut show: impl FnMut(String, i64)) -> rusqlite::Result<()> {
+    let mut select = db.prepare("SELECT name, number FROM users")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        show(row.get(0)?, row.get(1)?);
+    }
+    Ok(())
+}
+
+/// Shows who holds which blobs: slot and number of the user.
+pub(crate) fn holders(db: &Connection, mut show: impl FnMut(i64, i64)) -> rusqlite::Result<()> {
+    let mut select = db.prepare("SELECT id, user FROM holders")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        show(row.get(0)?, row.get(1)?);
+    }
+    Ok(())
+}
+
+/// Keeps a note. Returns the bytes of the one that it replaces.
+pub(crate) fn set_note(db: &Connection, owner: &str, number: u64, value: &[u8]) -> rusqlite::Result<u64> {
+    let select = "SELECT length(value) FROM notes WHERE owner = ?1 AND number = ?2";
+    let replaced = db.prepare_cached(select)?.query_row((owner, number as i64), bytes).optional()?;
+    let set = "INSERT OR REPLACE INTO notes VALUES (?1, ?2, ?3)";
+    db.prepare_cached(set)?.execute((owner, number as i64, value))?;
+    Ok(replaced.unwrap_or(0))
+}
+
+/// Notes of an owner by rising number, from one on.
+pub(crate) fn notes(
+    db: &Connection,
+    owner: &str,
+    from: u64,
+    limit: usize,
+) -> rusqlite::Result<Vec<(u64, Vec<u8>)>> {
+    let select = "SELECT number, value FROM notes WHERE owner = ?1 AND number >= ?2 ORDER BY number LIMIT ?3";
+    let from = i64::try_from(from).unwrap_or(i64::MAX);
+    let note = |row: &Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?));
+    db.prepare_cached(select)?.query_map((owner, from, limit as i64), note)?.collect()
+}
+
+/// The sum of the bytes of all notes.
+pub(crate) fn count_notes(db: &Connection) -> rusqlite::Result<i64> {
+    db.query_row("SELECT coalesce(sum(length(value)), 0) FROM notes", [], |row| row.get(0))
+}
+
+/// Removes pins and notes of an owner, and of those whose names go on with a slash. Returns the slots of the pins, and the
+/// bytes of the notes.
+pub(crate) fn forget(db: &Connection, owner: &str) -> rusqlite::Result<(Vec<u32>, u64)> {
+    // In the order of bytes, 0 is what follows the slash.
+    let (from, below) = (format!("{owner}/"), format!("{owner}0"));
+    let mut slots = unpin(db, owner)?;
+    let pins = "DELETE FROM pins WHERE owner >= ?1 AND owner < ?2 RETURNING id";
+    let mut delete = db.prepare_cached(pins)?;
+    for slot in delete.query_map((&from, &below), |row| row.get(0))? {
+        slots.push(slot?);
+    }
+    let mut sum = 0;
+    let notes = "DELETE FROM notes WHERE owner = ?1 RETURNING length(value)";
+    for note in db.prepare_cached(notes)?.query_map([owner], bytes)? {
+        sum += note?;
+    }
+    let notes = "DELETE FROM notes WHERE owner >= ?1 AND owner < ?2 RETURNING length(value)";
+    for note in db.prepare_cached(notes)?.query_map((&from, &below), bytes)? {
+        sum += note?;
+    }
+    Ok((slots, sum))
+}
+
+/// What follows a prefix that ends with a slash, up to the next one, in the names of all owners.
+pub(crate) fn owners(db: &Connection, prefix: &str) -> rusqlite::Result<Vec<String>> {
+    let below = format!("{}0", prefix.trim_end_matches('/'));
+    let mut names = BTreeSet::new();
+    for table in ["pins", "notes"] {
+        let select = format!("SELECT min(owner) FROM {table} WHERE owner >= ?1 AND owner < ?2");
+        let mut select = db.prepare_cached(&select)?;
+        let mut from = prefix.to_owned();
+        // Each name costs two searches, however many rows it has.
+        while let Some(owner) = select.query_row((&from, &below), |row| row.get::<_, Option<String>>(0))? {
+            let Some(rest) = owner.strip_prefix(prefix) else { break };
+            from = match rest.split_once('/') {
+                Some((name, _)) => format!("{prefix}{name}0"),
+                None => format!("{owner}\0"),
+            };
+            names.insert(rest.split('/').next().unwrap_or_default().to_owned());
+        }
+    }
+    Ok(names.into_iter().collect())
 }
 
 /// A kept result of an action.

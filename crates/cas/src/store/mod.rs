@@ -10,6 +10,8 @@
 
 mod actions;
 mod evict;
+mod holders;
+mod notes;
 mod pins;
 mod recover;
 mod upload;

@@ -7,9 +7,9 @@ use crate::index::{PINS_MAX, Space};
 use crate::rows::statements;
 
 /// Bytes of an owner's name.
-const OWNER_BYTES_MAX: usize = 256;
+pub(super) const OWNER_BYTES_MAX: usize = 256;
 /// Blobs that one transaction pins, so that other changes get their turn.
-const PINS_A_CHANGE: usize = 4_096;
+pub(super) const PINS_A_CHANGE: usize = 4_096;
 
 impl Cas {
     /// Keeps blobs of the space from being evicted until [`Cas::unpin`], also by later processes. Returns those that
@@ -66,7 +66,7 @@ impl Inner {
         Ok(slots)
     }
 
-    fn release(&self, slots: &[u32]) {
+    pub(super) fn release(&self, slots: &[u32]) {
         let mut index = self.index.lock();
         for slot in slots {
             index.release(*slot);

@@ -96,7 +96,7 @@ fn verify(files: &Files, rows: &Rows, index: &Index, latest_s: u32) -> Result<Ve
     Ok(torn)
 }
 
-/// Takes pins and the sums of results into the index.
+/// Takes pins, holders and the sums of results and notes into the index.
 fn count(rows: &Rows, index: &mut Index) -> Result<(), CasError> {
     let mut is_stale = false;
     let hold = |id: i64| match u32::try_from(id).ok().filter(|slot| index.is_linked(*slot)) {
@@ -104,13 +104,36 @@ fn count(rows: &Rows, index: &mut Index) -> Result<(), CasError> {
         None => is_stale = true,
     };
     rows.read("read its pins", |db| statements::pins(db, hold))?;
+    is_stale |= restore_holders(rows, index)?;
     if is_stale {
-        // A later blob of the slot would be unpinned by an owner that never pinned it.
-        rows.write("removed pins of lost blobs", statements::remove_stale_pins)?;
+        // A later blob of the slot would be unpinned by an owner that never pinned it, and be a user's who never had it.
+        rows.write("removed pins of lost blobs", statements::remove_stale)?;
     }
+    let note_bytes = rows.read("counted its notes", statements::count_notes)?;
+    index.count_notes(note_bytes);
     let (actions, bytes) = rows.read("counted its results", statements::count_actions)?;
     index.count_actions(actions, bytes);
     Ok(())
+}
+
+/// Takes in who holds which blobs. True if some of these blobs are not there.
+fn restore_holders(rows: &Rows, index: &mut Index) -> Result<bool, CasError> {
+    let user = |name: String, number: i64| {
+        if let Ok(number) = u32::try_from(number) {
+            index.holders.restore_user(name, number);
+        }
+    };
+    rows.read("read its users", |db| statements::users(db, user))?;
+    let mut is_stale = false;
+    let pair = |id: i64, user: i64| {
+        let slot = u32::try_from(id).ok().filter(|slot| index.is_linked(*slot));
+        match (slot, u32::try_from(user)) {
+            (Some(slot), Ok(user)) => index.holders.add(slot, user),
+            _ => is_stale = true,
+        }
+    };
+    rows.read("read who holds blobs", |db| statements::holders(db, pair))?;
+    Ok(is_stale)
 }
 
 /// A number of this run of the machine; 0 if it is unknown.

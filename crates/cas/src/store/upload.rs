@@ -21,6 +21,20 @@ enum Sink {
     /// A small blob's, up to their announced size.
     Memory(Vec<u8>),
     File(TempFile),
+    /// Nowhere: the blob is there. They are only compared with its digest, so that who uploads it proves to have it.
+    Known(KnownBlob),
+}
+
+/// A blob that is there, and is not evicted while it is uploaded again.
+struct KnownBlob {
+    cas: Cas,
+    slot: u32,
+}
+
+impl Drop for KnownBlob {
+    fn drop(&mut self) {
+        self.cas.0.release(&[self.slot]);
+    }
 }
 
 /// Room in the store, given back when it is dropped.
@@ -37,15 +51,26 @@ impl Drop for Reservation {
 
 impl Cas {
     /// Begins an upload, for which room of the digest's size is reserved. A blob that is there already is taken again,
-    /// so that an upload tells nothing of other spaces.
+    /// so that an upload tells nothing of other spaces and users. Its bytes are verified and not written.
     pub fn writer(&self, space: Space, digest: Digest) -> Result<BlobWriter, CasError> {
-        let reservation = self.reserve(digest.size)?;
-        let sink = if is_file(digest) {
+        let known = self.known(digest);
+        let reservation = self.reserve(if known.is_some() { 0 } else { digest.size })?;
+        let sink = if let Some(known) = known {
+            Sink::Known(known)
+        } else if is_file(digest) {
             Sink::File(self.0.files.temp()?)
         } else {
             Sink::Memory(Vec::with_capacity(digest.size as usize))
         };
         Ok(BlobWriter { digest, space, hasher: Hasher::default(), sink, reservation })
+    }
+
+    /// The blob, if it is there, held until this is dropped.
+    fn known(&self, digest: Digest) -> Option<KnownBlob> {
+        let mut index = self.0.index.lock();
+        let slot = index.get(digest)?;
+        index.hold(slot);
+        Some(KnownBlob { cas: self.clone(), slot })
     }
 
     /// Uploads a blob whose bytes are in memory.
@@ -83,6 +108,7 @@ impl BlobWriter {
                 Ok(())
             }
             Sink::File(temp) => temp.write(bytes),
+            Sink::Known(_) => Ok(()),
         }
     }
 
@@ -102,8 +128,10 @@ impl BlobWriter {
             return Ok(());
         }
         let cas = reservation.cas.clone();
-        if let Sink::File(temp) = &sink {
-            cas.0.files.finish(temp)?;
+        match &sink {
+            Sink::Known(known) => return cas.0.keep_known(known.slot, digest, space, seconds(now_ms)),
+            Sink::File(temp) => cas.0.files.finish(temp)?,
+            Sink::Memory(_) => {}
         }
         cas.0.keep(digest, space, &mut sink, &mut reservation, seconds(now_ms))?;
         if is_file(digest) { cas.0.files.sync_name(digest) } else { Ok(()) }
@@ -135,7 +163,7 @@ impl Inner {
         drop(index);
         let body = match &*sink {
             Sink::Memory(bytes) => Some(bytes.as_slice()),
-            Sink::File(_) => None,
+            Sink::File(_) | Sink::Known(_) => None,
         };
         let row = NewBlob { slot, digest, spaces: space.bit(), used_s: now_s, written_s, body };
         let kept = match self.rows.write("kept a blob", |db| statements::insert(db, &row)) {
@@ -173,6 +201,19 @@ impl Inner {
         index.link(slot, digest, space.bit(), now_s);
         index.figures.reserved_bytes -= std::mem::take(&mut reservation.bytes);
         Ok(())
+    }
+
+    /// Adds the space to a blob that was uploaded again. One that a reader found damaged meanwhile is gone, and its bytes
+    /// were not kept.
+    fn keep_known(&self, slot: u32, digest: Digest, space: Space, now_s: u32) -> Result<(), CasError> {
+        {
+            let mut index = self.index.lock();
+            if index.get(digest) != Some(slot) {
+                return Err(CasError::Lost(digest));
+            }
+            index.hold(slot);
+        }
+        self.share(slot, space, now_s)
     }
 
     /// Adds a space to a blob that the caller holds, and lets go of it.

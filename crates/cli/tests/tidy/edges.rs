@@ -360,16 +360,17 @@ pub const STORE_EDGES: [(&str, &[&str]); 19] = [
 ];
 
 /// The modules of the store of files that each of its modules may use. There is no circle.
-pub const CAS_EDGES: [(&str, &[&str]); 11] = [
+pub const CAS_EDGES: [(&str, &[&str]); 12] = [
     ("digest", &[]),
     ("faults", &[]),
     ("generated", &[]),
+    ("holders", &[]),
     ("proto", &["generated"]),
     ("error", &["digest"]),
     ("files", &["digest", "error", "faults"]),
-    ("index", &["digest", "error"]),
+    ("index", &["digest", "error", "holders"]),
     ("rows", &["digest", "error", "faults"]),
-    ("store", &["digest", "error", "faults", "files", "index", "rows"]),
+    ("store", &["digest", "error", "faults", "files", "holders", "index", "rows"]),
     ("tree", &["digest", "proto", "store"]),
     ("lib", &["digest", "error", "files", "index", "store"]),
 ];
