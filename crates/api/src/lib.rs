@@ -35,6 +35,7 @@ mod session;
 mod shape;
 mod space;
 mod submit;
+mod submit_error;
 mod task;
 mod task_set;
 mod token;
@@ -57,8 +58,9 @@ pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use fail_limit::{BadFailLimit, parse_fail_limit};
 pub use failure::{FailedTask, Failure, FailureGroup, Failures, JobReason};
 pub use files::{
-    ATTEMPT_METADATA, AskBlobs, BLOB_BATCH_BYTES_MAX, BLOBS_ASKED_MAX, JOB_FILES_INSTANCE, JobFiles, MissingBlobs,
-    OUTPUT_GLOB_BYTES_MAX, OUTPUT_GLOBS_MAX, StepFiles, StepFilesOf, TaskOutputs,
+    ATTEMPT_METADATA, AskBlobs, BLOB_BATCH_BYTES_MAX, BLOBS_ASKED_MAX, JOB_FILES_INSTANCE, JobFiles,
+    MissingBlobs, OUTPUT_GLOB_BYTES_MAX, OUTPUT_GLOBS_MAX, StepFiles, StepFilesError, StepFilesOf,
+    TaskOutputs,
 };
 pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, LimitHolder, LimitTurn, SetLimit};
@@ -79,8 +81,9 @@ pub use session::{
 pub use space::{Combination, Param, Range, Space, SpaceError, TaskParam, Values};
 pub use submit::{
     By, ChunksRequest, Depends, FailFast, Jobserver, JobserverRequest, Kind, Resources, StepRequest,
-    SubmitError, SubmitRequest, Submitted, Unplaceable,
+    SubmitRequest, Submitted, Unplaceable,
 };
+pub use submit_error::SubmitError;
 pub use task::{Attempt, End, HeldBack, JobserverUse, Task, TaskState, exit_code_of};
 pub use task_set::{BadTaskSet, ChangeTasks, TaskSet};
 pub use token::{CacheRight, CreateToken, CreatedToken, Role, Token};

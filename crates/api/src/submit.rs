@@ -3,20 +3,21 @@
 use crate::after::after_of;
 use crate::body::{BODY_BYTES_MAX, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX};
 use crate::chunk_range::{ChunkRange, runs_of};
-use crate::fail_limit::{BadFailLimit, parse_fail_limit};
+use crate::fail_limit::parse_fail_limit;
+use crate::files::{LinkedStep, StepFiles, check_links};
 use crate::job_name::name_of;
 use crate::on_end::OnEnd;
-use crate::quantity::{BadQuantity, parse_umask};
-use crate::session::{Session, SessionError};
+use crate::quantity::parse_umask;
+use crate::session::Session;
 use crate::shape::shape_of;
-use crate::space::{Param, Range, SpaceError, Values};
+use crate::space::{Param, Range, Values};
+use crate::submit_error::SubmitError;
 use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 use windlass_core::JobId;
 use windlass_core::bounds;
-use windlass_core::ids::BadTaskId;
 use windlass_core::job::{
     self as core, ChunkSize, Chunks, Dependency, DependencyKind, Hints, JobSpec, StepSpec,
 };
@@ -357,89 +358,6 @@ impl Unplaceable {
     }
 }
 
-/// Why a submission is refused before the engine sees it.
-// The messages say what the fields are.
-#[allow(missing_docs)]
-#[derive(Debug, thiserror::Error)]
-pub enum SubmitError {
-    /// A job that is to end in two ways.
-    #[error(
-        "the job comes after job {0} in two ways; leave it in one of 'after', 'after_any' and 'after_not_ok'"
-    )]
-    AfterTwice(u64),
-    #[error("fail_limit: {0}")]
-    FailLimit(#[from] BadFailLimit),
-    #[error("step '{0}' has no command")]
-    NoCommand(String),
-    /// A cap under which nothing would ever start.
-    #[error("max_running must be at least 1; hold the job to start nothing")]
-    MaxRunning,
-    #[error("step '{0}': nodes must be at least 1")]
-    NoNodes(String),
-    /// Chunks of tasks that no process could run together.
-    #[error("step '{step}': chunks: {why}")]
-    BadChunks {
-        step: String,
-        /// The fault, and what would be right.
-        why: &'static str,
-    },
-    #[error("step '{step}': the range {start}-{end}:{by} is empty")]
-    BadRange {
-        step: String,
-        start: i64,
-        end: i64,
-        /// The difference between numbers.
-        by: i64,
-    },
-    #[error("step '{step}': cpus must be a number from 0 to 40000000, not {cpus}")]
-    BadCpus { step: String, cpus: f64 },
-    #[error(
-        "step '{step}': cpus_max must be a number from its cpus, {cpus}, to 40000000, not {cpus_max}, and excludes cpus_auto"
-    )]
-    BadCpusMax { step: String, cpus: f64, cpus_max: f64 },
-    /// What a build with a jobserver uses says nothing of what it needs.
-    #[error(
-        "step '{0}': cpus_auto and jobserver exclude each other: a build with a jobserver books the least that it needs; give its cpus"
-    )]
-    LearnsAndShares(String),
-    #[error("step '{step}' depends on '{on}', and there is no such step")]
-    UnknownStep { step: String, on: String },
-    #[error("step '{step}': {what} holds a NUL byte")]
-    Nul { step: String, what: &'static str },
-    #[error("step '{step}': '{name}' cannot name an environment variable")]
-    BadVariable { step: String, name: String },
-    #[error("step '{step}': the working directory '{cwd}' is not absolute")]
-    RelativeCwd { step: String, cwd: String },
-    #[error("step '{step}': {source}")]
-    BadUmask { step: String, source: BadQuantity },
-    #[error("step '{step}' has {is} tasks, more than the limit of {}", bounds::TASKS_PER_JOB_MAX)]
-    TooManyTasks { step: String, is: u128 },
-    #[error("parent: {0}")]
-    Parent(#[from] BadTaskId),
-    #[error("step '{step}': {source}")]
-    BadSpace { step: String, source: SpaceError },
-    #[error("step '{step}': {source}")]
-    BadSession { step: String, source: SessionError },
-    #[error("step '{0}' has an empty tag or worker name")]
-    EmptyTag(String),
-    /// A requirement that only gateways make.
-    #[error(
-        "step '{0}': the tag 'executor' is for the work of other systems, which their gateways submit; leave it out"
-    )]
-    OtherSystem(String),
-    #[error("step '{step}' names {what} with an empty name")]
-    EmptyName { step: String, what: &'static str },
-    #[error(
-        "step '{step}': command, environment and files are {bytes} bytes together, more than the limit of {}",
-        BODY_BYTES_MAX
-    )]
-    TooLarge { step: String, bytes: usize },
-    #[error("step '{step}': a value of {bytes} bytes is longer than the limit of {}", VALUE_BYTES_MAX)]
-    LongValue { step: String, bytes: usize },
-    #[error("step '{0}': deadline_ms must be more than 0")]
-    NoDeadline(String),
-}
-
 impl SubmitRequest {
     /// The numbers of its steps that leave it to their queue whether they have a jobserver.
     pub fn jobservers_open(&self) -> Vec<u16> {
@@ -453,8 +371,9 @@ impl SubmitRequest {
         if caps.flatten().any(|max| max == 0) {
             return Err(SubmitError::MaxRunning);
         }
-        let user = self.user.unwrap_or_else(|| user.to_owned());
         let names: Vec<String> = self.steps.iter().map(StepRequest::name_or_default).collect();
+        self.check_files(&names)?;
+        let user = self.user.unwrap_or_else(|| user.to_owned());
         let name = self.name.or_else(|| self.steps.first().map(|step| name_of(&step.command)));
         let steps = self.steps.into_iter().map(|step| step.into_spec(&names));
         let (after, after_ends) =
@@ -481,6 +400,20 @@ impl SubmitRequest {
             on_end: self.on_end.into_iter().map(OnEnd::into_core).collect(),
             steps: steps.collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl SubmitRequest {
+    /// Checks of which steps others get the outputs.
+    fn check_files(&self, names: &[String]) -> Result<(), SubmitError> {
+        let linked = self.steps.iter().zip(names).map(|(step, name)| LinkedStep {
+            name,
+            files: step.files.as_ref(),
+            depends: step.depends.iter().map(|first| (first.on.as_str(), first.by == By::Task)).collect(),
+            is_chunked: step.chunks.is_some(),
+        });
+        let checked = check_links(&linked.collect::<Vec<_>>());
+        checked.map_err(|(step, source)| SubmitError::BadFiles { step, source })
     }
 }
 
@@ -588,7 +521,11 @@ impl StepRequest {
         };
         check_range_of_cpus(&name, resources.cpus, self.cpus_max, self.cpus_auto)?;
         let chunked = self.chunks.map(|chunks| ChunkedBody { param: chunks.param, range: chunks.range });
-        let default_cwd = if session.is_some() { SESSION_DIR } else { "/" };
+        let default_cwd = match &session {
+            Some(_) => SESSION_DIR,
+            None if self.files.is_some() => ".",
+            None => "/",
+        };
         let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
         let body = StepBody {
             command: self.command,
@@ -698,13 +635,7 @@ impl StepRequest {
                 return Err(SubmitError::Nul { step: step(), what: "the environment" });
             }
         }
-        let is_bad = |cwd: &&String| {
-            let from_session = session.is_some() && cwd.starts_with(SESSION_DIR);
-            (!cwd.starts_with('/') && !from_session) || cwd.contains('\0')
-        };
-        if let Some(cwd) = self.cwd.as_ref().filter(is_bad) {
-            return Err(SubmitError::RelativeCwd { step: step(), cwd: cwd.clone() });
-        }
+        self.check_place(name, session)?;
         if self.tags.iter().any(|t| t.is_empty() || t.starts_with('='))
             || self.workers.iter().any(String::is_empty)
         {
@@ -727,6 +658,25 @@ impl StepRequest {
             return Err(SubmitError::LearnsAndShares(step()));
         }
         Ok(())
+    }
+}
+
+impl StepRequest {
+    /// Checks where its tasks run.
+    fn check_place(&self, name: &str, session: Option<&Session>) -> Result<(), SubmitError> {
+        let (step, cwd) = (name.to_owned(), self.cwd.as_deref());
+        if let Some(files) = &self.files {
+            let checked = files.check(cwd, session.is_some(), self.nodes.unwrap_or(1));
+            return checked.map_err(|source| SubmitError::BadFiles { step, source });
+        }
+        let is_bad = |cwd: &&str| {
+            let from_session = session.is_some() && cwd.starts_with(SESSION_DIR);
+            (!cwd.starts_with('/') && !from_session) || cwd.contains('\0')
+        };
+        match cwd.filter(is_bad) {
+            Some(cwd) => Err(SubmitError::RelativeCwd { step, cwd: cwd.to_owned() }),
+            None => Ok(()),
+        }
     }
 }
 

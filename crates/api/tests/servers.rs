@@ -3,8 +3,9 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use windlass_api::client::{Client, ClientError, Credentials, task_sets};
+use windlass_api::client::{Client, ClientError, Credentials, files, task_sets};
 use windlass_api::{Address, CreateToken, Role, SubmitRequest};
 
 /// How a server of this test behaves.
@@ -84,7 +85,8 @@ fn serve(mut stream: TcpStream, manner: &Manner, seen: &Mutex<Vec<String>>) {
         let text = String::from_utf8_lossy(&request).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-            if body.len() >= length.unwrap_or(0) {
+            let is_chunked = head.lines().any(|line| line == "transfer-encoding: chunked");
+            if body.len() >= length.unwrap_or(0) && (!is_chunked || body.ends_with("0\r\n\r\n")) {
                 break;
             }
         }
@@ -173,6 +175,40 @@ fn a_submission_is_made_again_if_its_key_makes_it_one() {
     assert_eq!(submit(Some("k")).unwrap().job, 9);
     assert!(matches!(submit(None), Err(ClientError::Unsure { .. })));
     assert_eq!(well.lines(), ["POST /api/v1/jobs HTTP/1.1"]);
+}
+
+#[test]
+fn a_file_is_sent_from_its_beginning_to_each_server_that_is_tried() {
+    let (ownerless, well) = (Fake::ownerless(), Fake::says(204, ""));
+    let client = client(&[&ownerless.address, &well.address]);
+    let opened = Arc::new(AtomicUsize::new(0));
+    let count = opened.clone();
+    let open = move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        let from: Box<dyn std::io::Read + Send> = Box::new(&b"hello"[..]);
+        Ok(from)
+    };
+    run(async { files::upload_blob(&client, "abc/5", open).await.unwrap() });
+    for server in [&ownerless, &well] {
+        assert_eq!(server.lines(), ["PUT /api/v1/files/blobs/abc/5 HTTP/1.1"]);
+        assert!(server.requests.lock().unwrap()[0].contains("\r\nhello\r\n"));
+    }
+    assert_eq!(opened.load(Ordering::SeqCst), 2);
+    let gone = || Err(std::io::Error::other("it is gone"));
+    let error = run(async { files::upload_blob(&client, "abc/5", gone).await.unwrap_err() });
+    assert!(error.to_string().contains("it is gone"), "{error}");
+}
+
+#[test]
+fn small_files_are_sent_together() {
+    let well = Fake::says(204, "");
+    let client = client(&[&well.address]);
+    let blobs = [("abc/5", &b"hello"[..]), ("def/0", &b""[..])];
+    let blobs = blobs.map(|(blob, bytes)| (blob.to_owned(), bytes.to_vec()));
+    run(async { files::upload_blobs(&client, &blobs).await.unwrap() });
+    assert!(well.requests.lock().unwrap()[0].ends_with("\r\n\r\nabc 5\nhellodef 0\n"));
+    run(async { files::upload_blobs(&client, &[]).await.unwrap() });
+    assert_eq!(well.lines(), ["POST /api/v1/files/blobs HTTP/1.1"]);
 }
 
 #[test]

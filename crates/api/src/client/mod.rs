@@ -1,10 +1,12 @@
 //! A client of the server's HTTP interface, over TCP or a unix socket. It may know several servers of one farm:
 //! `servers` chooses which is asked, and when the next one is.
 
+mod body_source;
 mod clock;
 mod credentials;
 mod failure;
 mod failures;
+pub mod files;
 mod raw;
 mod seldom;
 mod servers;
@@ -528,7 +530,7 @@ impl Client {
         patience: Patience,
     ) -> Result<Call, ClientError> {
         let unreachable = |source| ClientError::Unreachable { address: self.address().clone(), source };
-        Ok(Call { request: request.build().map_err(unreachable)?, is_repeatable, patience })
+        Ok(Call { request: request.build().map_err(unreachable)?, body: None, is_repeatable, patience })
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Result<T, ClientError> {

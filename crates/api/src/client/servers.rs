@@ -4,6 +4,7 @@
 //! failures let it go on depends on the request: after one that was never sent every request does, and after one whose
 //! answer was lost only a request that may be made twice. Waiting and going around again is left to the caller.
 
+use super::body_source::BodySource;
 use super::clock::note_clock;
 use super::credentials::Credentials;
 use super::failure::{ClientError, Verdict};
@@ -54,6 +55,8 @@ impl Patience {
 pub(super) struct Call {
     /// For no server yet: its address has only a path and a query.
     pub request: Request,
+    /// The body, if it is too large for memory.
+    pub body: Option<BodySource>,
     /// True if it does no harm to make it twice.
     pub is_repeatable: bool,
     /// How long the answer may take.
@@ -87,7 +90,10 @@ impl Server {
 
     /// Sends the request. Every answer is one, whatever it says.
     async fn exchange(&self, call: &Call) -> Result<Response, ClientError> {
-        let mut request = call.request.try_clone().expect("its body is in memory");
+        let mut request = call.request.try_clone().expect("its body is in memory, or it has none yet");
+        if let Some(source) = &call.body {
+            *request.body_mut() = Some(source.body());
+        }
         let path = format!("{}{}", self.base.path().trim_end_matches('/'), request.url().path());
         let mut url = self.base.clone();
         url.set_path(&path);
