@@ -2,6 +2,7 @@
 
 use crate::auth::{self, Auth, Caller, Peer, certificate_names};
 use crate::handle::Handle;
+use crate::job_files::{FilesTrouble, JobFiles};
 use crate::link::{
     BadReport, Delivery, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
@@ -21,8 +22,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::{
-    BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, OUTPUTS_MAX, Order,
-    ReadLog, Refused, Report, Task, ToWorker, order, order_to_wire, report, workers_server,
+    BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, KeptOutputs, LogPart, OUTPUTS_MAX,
+    Order, OutputsAreKept, ReadLog, Refused, Report, Task, TaskFiles, ToWorker, order, order_to_wire, report,
+    workers_server,
 };
 use windlass_api::{LogStream, Params, StepBody};
 use windlass_core::JobId;
@@ -75,6 +77,7 @@ pub(crate) struct Workers {
     terms: WorkerTerms,
     auth: Arc<Auth>,
     refusals: Arc<Refusals>,
+    files: Option<JobFiles>,
     open: Arc<Semaphore>,
 }
 
@@ -83,10 +86,11 @@ impl Workers {
     pub fn routes(
         handle: Handle,
         terms: WorkerTerms,
-        auth: Arc<Auth>,
-        refusals: Arc<Refusals>,
+        (auth, refusals): (Arc<Auth>, Arc<Refusals>),
+        files: Option<JobFiles>,
     ) -> axum::Router {
-        let workers = Workers { handle, terms, auth, refusals, open: Arc::new(Semaphore::new(LINKS_MAX)) };
+        let open = Arc::new(Semaphore::new(LINKS_MAX));
+        let workers = Workers { handle, terms, auth, refusals, files, open };
         let service =
             workers_server::WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES_MAX);
         tonic::service::Routes::new(service).into_axum_router()
@@ -143,6 +147,38 @@ impl workers_server::Workers for Workers {
         });
         Ok(Response::new(Box::pin(stream::unfold(outgoing, WorkerWriter::next))))
     }
+
+    async fn files_of(&self, request: Request<Task>) -> Result<Response<TaskFiles>, Status> {
+        let (caller, files) = self.asks_for_files(&request)?;
+        let (task, attempt) = request.into_inner().key();
+        told(files, "FilesOf", files.state().files_of(Some(&caller), task, attempt).await)
+    }
+
+    async fn keep_outputs(&self, request: Request<KeptOutputs>) -> Result<Response<OutputsAreKept>, Status> {
+        let (caller, files) = self.asks_for_files(&request)?;
+        let kept = files.state().keep_outputs(Some(&caller), request.into_inner()).await;
+        told(files, "KeepOutputs", kept.map(|()| OutputsAreKept {}))
+    }
+}
+
+impl Workers {
+    /// The worker that asks, whom the guard has let in, and the files of jobs.
+    fn asks_for_files<T>(&self, request: &Request<T>) -> Result<(Caller, &JobFiles), Status> {
+        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| Status::unauthenticated("unauthenticated"))?;
+        let files = self.files.as_ref();
+        files
+            .map(|files| (caller, files))
+            .ok_or_else(|| Status::unimplemented("this server keeps no files of jobs"))
+    }
+}
+
+/// An answer, or its trouble in the words of gRPC.
+fn told<T>(files: &JobFiles, call: &str, answer: Result<T, FilesTrouble>) -> Result<Response<T>, Status> {
+    answer.map(Response::new).map_err(|trouble| {
+        files.state().tell(call, &trouble);
+        trouble.into_status()
+    })
 }
 
 struct WorkerWriter {

@@ -6,6 +6,7 @@ use crate::events::{Events, Subscription};
 use crate::external::{ExternalOrder, ExternalTasks};
 use crate::figures::{EndedAttempts, PlacedSteps, StartEstimates};
 use crate::inbox::Inbox;
+use crate::job_ends::JobEnds;
 use crate::link::{Links, Progress, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
 use crate::notices::NoticeBook;
@@ -58,6 +59,8 @@ pub(crate) struct Parts {
     pub clock: Arc<Clock>,
     /// Who is told of what ends.
     pub notices: Arc<NoticeBook>,
+    /// Which jobs are over of which something is kept.
+    pub job_ends: Arc<JobEnds>,
     /// Until when no other server can own the farm.
     pub sure: Arc<SureUntil>,
     /// The number of the first job that may not be durable yet.
@@ -83,6 +86,7 @@ impl Parts {
             external: Arc::default(),
             clock: Arc::new(Clock::new()),
             notices: Arc::default(),
+            job_ends: Arc::default(),
             sure: Arc::new(SureUntil::for_ever()),
             durable_jobs: Arc::new(AtomicU64::new(0)),
         }

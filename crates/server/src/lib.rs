@@ -31,6 +31,8 @@ mod grpc;
 mod handle;
 mod http;
 mod inbox;
+mod job_ends;
+mod job_files;
 mod link;
 mod listen;
 mod local_users;
@@ -77,6 +79,7 @@ pub use gateway::{Counting, Front, Gateway, Gateways, Starting};
 pub use grpc::WorkerTerms;
 pub use handle::Handle;
 pub use http::{Admission, OPENAPI_PATH, ServeOptions, StandBy, openapi, serve};
+pub use job_files::{FilesError, FilesFault, JobBlobWriter, JobFiles};
 pub use link::{
     BadReport, Delivery, LogChunk, LogFile, LogFuture, LogRequest, Progress, SentBodies, StartInfo,
     WorkerLink, WorkerMessage,

@@ -116,6 +116,7 @@ impl Retention {
             let (deleted, more) = store.retain(before, ROWS).await?;
             if !deleted.is_empty() {
                 handle.drop_logs(&deleted);
+                handle.parts().job_ends.deleted(&deleted);
                 handle.tell(Event::Deleted(deleted.into_iter().collect())).await;
             }
             if !more {

@@ -650,6 +650,7 @@ impl Shell {
         self.parts.external.settle(&batch.facts);
         self.outgoing.bodies.submitted(&batch.writes);
         self.fetches.extend(batch.fetches.drain(..));
+        self.parts.job_ends.ended(&batch.ended);
         for job in &batch.ended {
             self.outgoing.bodies.forget(*job);
             self.parts.progress.forget_job(*job);

@@ -19,7 +19,7 @@ const CAS_DIR: &str = "cas";
 
 /// The gateways that the settings name. Only a server that owns its farm starts them. One that stands by knows their paths,
 /// and meets a mistake in their settings before it takes over.
-pub fn of(config: &Config, state: &Path) -> anyhow::Result<Gateways> {
+pub fn of(config: &Config, state: &Path, cache: RemoteCache) -> anyhow::Result<Gateways> {
     let mut all: Vec<Arc<dyn Gateway>> = Vec::new();
     if config.gateway.nix.enabled {
         all.push(Arc::new(NixGateway::default()));
@@ -30,13 +30,22 @@ pub fn of(config: &Config, state: &Path) -> anyhow::Result<Gateways> {
     if let Some(sccache) = &config.gateway.sccache {
         all.push(Arc::new(sccache_gateway(sccache, &config.load.settings())?));
     }
-    if config.cas.enabled {
-        let CasSettings { bytes, upload_bytes_per_day, users_write, .. } = config.cas;
-        let dir = cas_dir(&config.cas, state);
-        let options = CacheOptions { dir, bytes_max: bytes, upload_bytes_per_day, users_write };
-        all.push(Arc::new(RemoteCache::new(options)));
-    }
+    // Workers ask it for files of jobs, whether build tools may use it or not.
+    all.push(Arc::new(cache));
     Ok(Gateways::new(all))
+}
+
+/// The store of files, with the remote cache in it.
+pub fn cache(config: &Config, state: &Path) -> RemoteCache {
+    let CasSettings { enabled, bytes, upload_bytes_per_day, users_write, users_share, .. } = config.cas;
+    RemoteCache::new(CacheOptions {
+        dir: cas_dir(&config.cas, state),
+        bytes_max: bytes,
+        upload_bytes_per_day,
+        is_open: enabled,
+        users_write,
+        users_share,
+    })
 }
 
 /// The directory of the store of files.

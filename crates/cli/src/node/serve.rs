@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use windlass_server::{Config, Handle, Lease, NoticeRules, Retention, ShellOptions};
+use windlass_server::{Config, Handle, JobFiles, Lease, NoticeRules, Retention, ShellOptions};
 use windlass_store::StoreError;
 use windlass_worker::{KeeperOptions, keeper_main};
 
@@ -322,6 +322,8 @@ impl OwnServer {
         let handle = windlass_server::start_telling(own_store.store.clone(), options, rules).await?;
         own_store.bind(&handle);
         let auth = site.auth().await?;
+        let cache = gateways::cache(&config, &state);
+        let files = JobFiles::new(&cache, &handle);
         let worker = match config.worker.enabled && !site.is_shared() {
             true => {
                 Some(local::start(&handle, &config, &state, &site.address_here, files.clone(), life).await?)
@@ -330,7 +332,7 @@ impl OwnServer {
         };
         tokio::spawn(windlass_server::deliver_notices(handle.clone()));
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
-        let options = site.options(auth, gateways::of(&config, &state)?);
+        let options = site.options(auth, gateways::of(&config, &state, cache)?, Some(files));
         let serve = windlass_server::serve(site.listeners()?, handle.clone(), options);
         let address = site.address.clone();
         Ok(OwnServer { handle, address, http: tokio::spawn(serve), worker, own_store })

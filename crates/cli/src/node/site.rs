@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_server::auth::{Auth, OwnToken};
 use windlass_server::{
-    Config, Gateways, Listener, MachineUsers, Protection, Reads, RoomLimits, ServeOptions, ServerKey,
-    WorkerTerms,
+    Config, Gateways, JobFiles, Listener, MachineUsers, Protection, Reads, RoomLimits, ServeOptions,
+    ServerKey, WorkerTerms,
 };
 use windlass_store::Store;
 use windlass_worker::ADMIN_SOCKET;
@@ -186,8 +186,10 @@ impl Site {
         let owner = member.owner_name().await.unwrap_or_else(|| "another server".to_owned());
         message!("standing by: '{owner}' owns the farm");
         let standby = member.stand_by();
-        let gateways = gateways::of(&self.config, &self.state)?;
-        let options = self.options(self.auth().await?, gateways);
+        // Nothing is opened: the owner has files of its own.
+        let cache = gateways::cache(&self.config, &self.state);
+        let gateways = gateways::of(&self.config, &self.state, cache)?;
+        let options = self.options(self.auth().await?, gateways, None);
         let serve = standby.clone().serve(self.listeners()?, options);
         let mut served = tokio::spawn(serve);
         let watching = tokio::spawn(watchdog::watch_runtime());
@@ -241,8 +243,8 @@ impl Site {
         self.listeners.clear();
     }
 
-    /// How requests are served.
-    pub fn options(&self, auth: Auth, gateways: Gateways) -> ServeOptions {
+    /// How requests are served. A server that stands by has no files of jobs.
+    pub fn options(&self, auth: Auth, gateways: Gateways, files: Option<JobFiles>) -> ServeOptions {
         let audit = (self.life == Life::OfItsOwn).then(|| self.state.join(AUDIT_LOG));
         let config = &self.config;
         ServeOptions {
@@ -252,6 +254,7 @@ impl Site {
             idle: config.idle(),
             terms: WorkerTerms { lease: config.lease.duration(), report: config.load.report() },
             gateways,
+            files,
             room: RoomLimits::new(config.connections.max, config.connections.per_machine_max),
             user_limits: config.users.clone(),
             read_all: config.auth.read == Reads::All,

@@ -196,10 +196,11 @@ pub const CORE_EDGES: [(&str, &[&str]); 26] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 40] = [
+pub const API_EDGES: [(&str, &[&str]); 42] = [
     ("address", &[]),
     ("after", &[]),
     ("error", &[]),
+    ("files", &[]),
     ("generated", &[]),
     ("job_name", &[]),
     ("load", &[]),
@@ -223,8 +224,9 @@ pub const API_EDGES: [(&str, &[&str]); 40] = [
     ("session", &["space"]),
     ("why", &["failure", "task", "word"]),
     ("chunk_range", &["space"]),
-    ("body", &["chunk_range", "session", "space"]),
+    ("body", &["chunk_range", "files", "session", "space"]),
     ("wire", &["session", "task"]),
+    ("submit_error", &["body", "fail_limit", "files", "quantity", "session", "space"]),
     (
         "submit",
         &[
@@ -232,12 +234,14 @@ pub const API_EDGES: [(&str, &[&str]); 40] = [
             "body",
             "chunk_range",
             "fail_limit",
+            "files",
             "job_name",
             "on_end",
             "quantity",
             "session",
             "shape",
             "space",
+            "submit_error",
             "why",
             "word",
         ],
@@ -264,6 +268,7 @@ pub const API_EDGES: [(&str, &[&str]); 40] = [
             "events",
             "failure",
             "fail_limit",
+            "files",
             "job",
             "limit",
             "load",
@@ -277,6 +282,7 @@ pub const API_EDGES: [(&str, &[&str]); 40] = [
             "session",
             "space",
             "submit",
+            "submit_error",
             "task",
             "task_set",
             "token",
@@ -376,7 +382,7 @@ pub const CAS_EDGES: [(&str, &[&str]); 12] = [
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 56] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
@@ -387,6 +393,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
     ("config", &[]),
     ("events", &[]),
     ("external", &[]),
+    ("job_ends", &[]),
     ("token_end", &[]),
     ("link", &["token_end"]),
     ("metric_text", &[]),
@@ -428,6 +435,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
             "external",
             "figures",
             "inbox",
+            "job_ends",
             "link",
             "metrics",
             "notices",
@@ -438,7 +446,6 @@ pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
         ],
     ),
     ("door", &["api_error", "auth", "caller", "clock", "csrf", "handle", "listen", "random"]),
-    ("grpc", &["auth", "handle", "link", "refusals", "spans", "token_end"]),
     ("notifier", &["config", "handle", "notices"]),
     ("retention", &["figures", "handle"]),
     (
@@ -466,6 +473,38 @@ pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
         &["activity", "api_error", "auth", "caller", "handle", "parsers", "reader", "submission_rights"],
     ),
     (
+        "cas",
+        &[
+            "api_error",
+            "auth",
+            "disk",
+            "gateway",
+            "handle",
+            "listen",
+            "metric_text",
+            "panics",
+            "refusals",
+            "unavailable",
+            "user_budget",
+        ],
+    ),
+    (
+        "job_files",
+        &[
+            "api_error",
+            "auth",
+            "cas",
+            "handle",
+            "job_ends",
+            "listen",
+            "metric_text",
+            "panics",
+            "unavailable",
+            "user_budget",
+        ],
+    ),
+    ("grpc", &["auth", "handle", "job_files", "link", "refusals", "spans", "token_end"]),
+    (
         "http",
         &[
             "activity",
@@ -474,6 +513,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
             "auth",
             "bounded_json",
             "caller",
+            "cas",
             "config",
             "connections",
             "csrf",
@@ -483,6 +523,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
             "gateway",
             "grpc",
             "handle",
+            "job_files",
             "link",
             "listen",
             "local_users",
@@ -500,20 +541,6 @@ pub const SERVER_EDGES: [(&str, &[&str]); 54] = [
             "submission_rights",
             "user_budget",
             "view",
-        ],
-    ),
-    (
-        "cas",
-        &[
-            "api_error",
-            "auth",
-            "disk",
-            "gateway",
-            "listen",
-            "metric_text",
-            "panics",
-            "refusals",
-            "user_budget",
         ],
     ),
     ("tls", &["config"]),
@@ -637,63 +664,6 @@ pub const CLI_EDGES: [(&str, &[&str]); 7] = [
     ("main", &["client", "commands", "node", "ui"]),
 ];
 
-/// The modules of Compass CI's gateway that each of its modules may use. There is no circle.
-pub const COMPASS_EDGES: [(&str, &[&str]); 23] = [
-    ("answer", &[]),
-    ("caller", &[]),
-    ("number", &[]),
-    ("options", &[]),
-    ("paths", &[]),
-    ("time", &[]),
-    ("format", &["number"]),
-    ("max_run", &["format"]),
-    ("parcel", &["format"]),
-    ("record", &["format", "time"]),
-    ("sealed", &["format"]),
-    ("access", &["answer", "format", "record"]),
-    ("files", &["options", "sealed"]),
-    ("view", &["format", "number", "record", "time"]),
-    ("fill", &["files", "format", "record", "time"]),
-    ("packages", &["files", "format"]),
-    ("waits", &["format", "number", "record", "view"]),
-    ("boot", &["fill", "format", "record"]),
-    ("lab", &["boot", "files", "fill", "format", "number", "record", "time"]),
-    ("app", &["files", "lab", "max_run", "waits"]),
-    (
-        "http",
-        &[
-            "access", "answer", "app", "boot", "caller", "files", "fill", "format", "lab", "max_run",
-            "number", "packages", "parcel", "paths", "record", "time", "view",
-        ],
-    ),
-    ("gateway", &["app", "files", "http", "options", "paths"]),
-    ("lib", &["gateway", "options"]),
-];
-
-/// The modules of Nix's gateway that each of its modules may use. There is no circle.
-pub const NIX_EDGES: [(&str, &[&str]); 4] =
-    [("wire", &[]), ("hook", &["wire"]), ("service", &["wire"]), ("lib", &["service"])];
-
-/// The modules of sccache's scheduler that each of its modules may use. There is no circle.
-pub const SCCACHE_EDGES: [(&str, &[&str]); 16] = [
-    ("config", &[]),
-    ("wire", &[]),
-    ("assign", &["wire"]),
-    ("farm", &["wire"]),
-    ("probe", &["wire"]),
-    ("tokens", &["wire"]),
-    ("counts", &["farm", "wire"]),
-    ("issuer", &["tokens"]),
-    ("known", &["issuer", "tokens"]),
-    ("clients", &["config", "issuer", "known", "tokens"]),
-    ("state", &["counts", "farm", "wire"]),
-    ("scheduler", &["assign", "clients", "config", "farm", "issuer", "state", "tokens", "wire"]),
-    ("http", &["issuer", "scheduler", "tokens", "wire"]),
-    ("loads", &["scheduler", "wire"]),
-    ("servers", &["farm", "scheduler", "state", "wire"]),
-    ("lib", &[]),
-];
-
 /// The modules of the reader of templates that each of its modules may use. There is no circle.
 pub const OPENJD_EDGES: [(&str, &[&str]); 8] = [
     ("locate", &[]),
@@ -704,81 +674,4 @@ pub const OPENJD_EDGES: [(&str, &[&str]); 8] = [
     ("listing", &["error", "options"]),
     ("parameters", &["error", "options"]),
     ("lib", &["convert", "error", "library_faults", "listing", "locate", "options", "parameters"]),
-];
-
-/// The modules of OpenCue's gateway that each of its modules may use. There is no circle.
-pub const OPENCUE_EDGES: [(&str, &[&str]); 12] = [
-    ("booking", &[]),
-    ("dial", &[]),
-    ("faults", &[]),
-    ("finding", &[]),
-    ("rqd", &[]),
-    ("schema", &[]),
-    ("workers", &["faults", "finding", "rqd"]),
-    ("scheduler", &["booking", "dial", "faults", "rqd", "workers"]),
-    ("board", &["scheduler"]),
-    ("checkup", &["finding", "scheduler"]),
-    ("service", &["board", "checkup", "dial", "finding", "scheduler", "schema", "workers"]),
-    ("lib", &[]),
-];
-
-/// The modules of Cuebot's calls that each of its modules may use. There is no circle.
-pub const CUEBOT_EDGES: [(&str, &[&str]); 24] = [
-    ("attempts", &[]),
-    ("frames", &[]),
-    ("generated", &[]),
-    ("hosts", &[]),
-    ("locks", &[]),
-    ("names", &[]),
-    ("networks", &[]),
-    ("schema", &[]),
-    ("seldom", &[]),
-    ("verdict", &[]),
-    ("ended", &["names"]),
-    ("kept", &["generated", "names"]),
-    ("spec", &["frames", "generated", "names"]),
-    ("trouble", &["frames", "names", "spec"]),
-    ("cuebot", &["attempts", "ended", "hosts", "kept", "networks", "seldom", "trouble"]),
-    ("depends", &["frames", "generated", "locks", "spec", "trouble"]),
-    ("procs", &["trouble"]),
-    ("launch", &["cuebot", "depends", "generated", "locks", "spec", "trouble"]),
-    ("routes", &["cuebot", "spec", "trouble"]),
-    (
-        "report",
-        &[
-            "attempts",
-            "cuebot",
-            "depends",
-            "ended",
-            "generated",
-            "hosts",
-            "kept",
-            "locks",
-            "names",
-            "procs",
-            "routes",
-            "trouble",
-            "verdict",
-        ],
-    ),
-    (
-        "calls",
-        &[
-            "cuebot",
-            "depends",
-            "frames",
-            "generated",
-            "hosts",
-            "launch",
-            "locks",
-            "names",
-            "report",
-            "routes",
-            "spec",
-            "trouble",
-        ],
-    ),
-    ("server", &["calls", "cuebot", "report", "routes"]),
-    ("upkeep", &["cuebot", "hosts", "report", "trouble", "verdict"]),
-    ("lib", &[]),
 ];

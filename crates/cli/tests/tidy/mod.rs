@@ -2,15 +2,16 @@
 
 mod circles;
 mod edges;
+mod gateway_edges;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use edges::{
-    API_EDGES, CAS_EDGES, CLI_EDGES, COMPASS_EDGES, CORE_EDGES, CUEBOT_EDGES, EDGES, NIX_EDGES,
-    OPENCUE_EDGES, OPENJD_EDGES, SCCACHE_EDGES, SERVER_EDGES, STORE_EDGES, WORKER_EDGES,
+    API_EDGES, CAS_EDGES, CLI_EDGES, CORE_EDGES, EDGES, OPENJD_EDGES, SERVER_EDGES, STORE_EDGES, WORKER_EDGES,
 };
+use gateway_edges::{COMPASS_EDGES, CUEBOT_EDGES, NIX_EDGES, OPENCUE_EDGES, SCCACHE_EDGES};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

@@ -17,17 +17,18 @@ const FREE_PART: u64 = 10;
 const BYTES_MIN: u64 = 64 << 20;
 /// How long a blob that was used is kept while there is room. Clients believe for so long what they were told is there.
 const KEEP_MS: u64 = 3 * 3_600_000;
-/// Whose blobs these are. Those of jobs are not seen here, even by those who know their digests.
-const SPACE: Space = Space::Cache;
-
 /// Bytes of a store for which nothing is set.
 pub fn default_cas_bytes(dir: &Path) -> std::io::Result<u64> {
     Ok((free_bytes_at(dir)? / FREE_PART).clamp(BYTES_MIN, BYTES_DEFAULT))
 }
 
-/// The blobs of the cache. Clones share them.
+/// The blobs of the cache, or those of jobs, which are in one store. Clones share it. Blobs of jobs are not seen in the
+/// cache, even by those who know their digests.
 #[derive(Clone)]
-pub(super) struct BlobStore(Arc<Opening>);
+pub(crate) struct BlobStore {
+    store: Arc<Opening>,
+    space: Space,
+}
 
 struct Opening {
     dir: PathBuf,
@@ -36,41 +37,52 @@ struct Opening {
 }
 
 impl BlobStore {
-    /// In that directory, which nothing touches before the first use.
+    /// The cache's, in that directory, which nothing touches before the first use.
     pub fn new(dir: PathBuf, bytes_max: Option<u64>) -> BlobStore {
-        BlobStore(Arc::new(Opening { dir, bytes_max, opened: OnceCell::new() }))
+        let store = Arc::new(Opening { dir, bytes_max, opened: OnceCell::new() });
+        BlobStore { store, space: Space::Cache }
+    }
+
+    /// The store's part for blobs of jobs.
+    pub fn of_jobs(&self) -> BlobStore {
+        BlobStore { store: self.store.clone(), space: Space::Jobs }
+    }
+
+    /// True if an earlier process has left a store in the directory.
+    pub fn is_left(&self) -> bool {
+        self.store.dir.join("lock").exists()
     }
 
     /// The store, if it was used.
     pub fn opened(&self) -> Option<Cas> {
-        self.0.opened.get().cloned()
+        self.store.opened.get().cloned()
     }
 
     /// How much there is; `None` before the first use.
     pub fn figures(&self) -> Option<CasFigures> {
-        self.0.opened.get().map(Cas::figures)
+        self.store.opened.get().map(Cas::figures)
     }
 
     /// Where bodies come in whose digests are not known yet: on the same disk, beside the store's own files.
     pub fn spool_dir(&self) -> PathBuf {
-        self.0.dir.join("incoming")
+        self.store.dir.join("incoming")
     }
 
     /// Does something with the store, on a thread that may wait for the disk.
     pub async fn with<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&CacheBlobs) -> Result<T, CacheTrouble> + Send + 'static,
+        work: impl FnOnce(&SpaceBlobs) -> Result<T, CacheTrouble> + Send + 'static,
     ) -> Result<T, CacheTrouble> {
-        let cas = self.open().await?;
-        in_background(move || work(&CacheBlobs { cas, now_ms: now_ms() })).await
+        let (cas, space) = (self.open().await?, self.space);
+        in_background(move || work(&SpaceBlobs { cas, space, now_ms: now_ms() })).await
     }
 
     async fn open(&self) -> Result<Cas, CacheTrouble> {
         let open = async {
-            let shared = self.0.clone();
+            let shared = self.store.clone();
             in_background(move || Ok(shared.open()?)).await
         };
-        self.0.opened.get_or_try_init(|| open).await.cloned()
+        self.store.opened.get_or_try_init(|| open).await.cloned()
     }
 }
 
@@ -88,15 +100,16 @@ impl Opening {
     }
 }
 
-/// The blobs that the cache may see, at a moment, on a thread that may wait.
-pub(super) struct CacheBlobs {
-    cas: Cas,
+/// The blobs of the cache, or those of jobs, at a moment, on a thread that may wait.
+pub(crate) struct SpaceBlobs {
+    pub cas: Cas,
+    space: Space,
     pub now_ms: u64,
 }
 
-impl CacheBlobs {
+impl SpaceBlobs {
     pub fn missing(&self, digests: &[Digest]) -> Vec<Digest> {
-        self.cas.missing(SPACE, digests, self.now_ms)
+        self.cas.missing(self.space, digests, self.now_ms)
     }
 
     /// True if it is there, which is a use of it.
@@ -105,11 +118,11 @@ impl CacheBlobs {
     }
 
     pub fn digest_of(&self, hash: [u8; 32]) -> Option<Digest> {
-        self.cas.digest_of(SPACE, hash)
+        self.cas.digest_of(self.space, hash)
     }
 
     pub fn read(&self, digest: Digest) -> Result<Option<Blob>, CacheTrouble> {
-        Ok(self.cas.read(SPACE, digest, self.now_ms)?)
+        Ok(self.cas.read(self.space, digest, self.now_ms)?)
     }
 
     /// All bytes of a blob that has at most `bytes_max`; `None` if it is missing or larger.
@@ -121,11 +134,11 @@ impl CacheBlobs {
     }
 
     pub fn put(&self, digest: Digest, bytes: &[u8]) -> Result<(), CacheTrouble> {
-        Ok(self.cas.put(SPACE, digest, bytes, self.now_ms)?)
+        Ok(self.cas.put(self.space, digest, bytes, self.now_ms)?)
     }
 
     pub fn writer(&self, digest: Digest) -> Result<BlobWriter, CacheTrouble> {
-        Ok(self.cas.writer(SPACE, digest)?)
+        Ok(self.cas.writer(self.space, digest)?)
     }
 
     pub fn action(&self, instance: &str, action: Digest) -> Result<Option<Vec<u8>>, CacheTrouble> {
@@ -167,6 +180,6 @@ impl<T: Send + 'static> Drop for EndsInBackground<T> {
 }
 
 /// The wall clock, by which blobs are old or new.
-pub(super) fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     auth::now().as_ms()
 }

@@ -16,11 +16,11 @@ use tokio::sync::mpsc;
 use windlass_cas::Blob;
 
 /// How long a client may take for one part. Those who hold a place and do not read make room for others.
-const PART_PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PART_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The bytes of a blob that a client asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     pub offset: u64,
     /// `None` is to the end.
     pub limit: Option<u64>,
@@ -33,7 +33,7 @@ impl Cut {
 }
 
 /// The parts of a blob. They are read while this is asked for more, and the place is held as long as that.
-pub(super) async fn parts_of(
+pub(crate) async fn parts_of(
     blob: Blob,
     cut: Cut,
     place: UserShare,

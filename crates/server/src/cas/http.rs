@@ -5,7 +5,7 @@ use super::blobs::now_ms;
 use super::download::{Cut, parts_of};
 use super::held::held;
 use super::names::{CachePath, InstanceName, Packing};
-use super::places::SMALL_MESSAGE_BYTES_MAX;
+use super::places::{Payer, SMALL_MESSAGE_BYTES_MAX};
 use super::results::RESULT_BYTES_MAX;
 use super::spool::Spool;
 use super::state::CacheState;
@@ -173,12 +173,12 @@ impl PutRequest<'_> {
     }
 
     async fn take_blob(&self, digest: Digest, body: &mut Option<Body>) -> Result<(), CacheTrouble> {
-        let cache = self.cache;
-        let _place = cache.places.upload(&self.caller.user).await?;
+        let (cache, payer) = (self.cache, Payer::of(self.caller));
+        let _place = cache.places.upload(&payer.user).await?;
         let is_there = cache.store.with(move |blobs| Ok(blobs.has(digest))).await?;
         let mut upload = match is_there {
             true => None,
-            false => Some(cache.begin_upload(self.caller, digest, Packing::Plain).await?),
+            false => Some(cache.begin_upload(&cache.store, &payer, (digest, Packing::Plain)).await?),
         };
         let mut reader = reader(body);
         while let Some(part) = reader.next().await? {
@@ -235,7 +235,7 @@ impl PutRequest<'_> {
         }
         let cache = self.cache;
         let _place = cache.places.upload(&self.caller.user).await?;
-        cache.quota.charge(self.caller, bytes, now_ms())?;
+        cache.quota.charge(&Payer::of(self.caller), bytes, now_ms())?;
         let (mut spool, mut reader, mut read) = (Spool::new(cache.store.spool_dir()), reader(body), 0);
         while let Some(part) = reader.next().await? {
             read += part.len() as u64;

@@ -1,4 +1,5 @@
-//! The remote cache of build tools: blobs by their content, results of actions, values of keys.
+//! The remote cache of build tools: blobs by their content, results of actions, values of keys. In the same store are files
+//! of jobs, which workers read and write over the same calls.
 //!
 //! Bazel and Pants use it over gRPC ([`grpc`]), Bazel, ccache and sccache over plain HTTP ([`http`]). Both are on the
 //! server's own port, and callers are known there as everywhere. The cache is a [`Gateway`] of the server itself.
@@ -6,9 +7,10 @@
 //! - A request's caller and what the caller may do is known before anything of its body is read.
 //! - All memory is in budgets, of all users and of one ([`places`]).
 //! - What waits for the disk runs on threads that may ([`blobs`]).
-//! - Blobs of jobs are in the same store, and the cache does not see them.
+//! - Blobs of jobs are not seen in the cache. A worker names the attempt for which it asks for them.
 
 mod access;
+mod attempts;
 mod blobs;
 mod download;
 mod grpc;
@@ -25,16 +27,21 @@ mod trouble;
 mod upload;
 mod webdav;
 
+pub(crate) use attempts::BookedAttempt;
 pub use blobs::default_cas_bytes;
+pub(crate) use blobs::{BlobStore, SpaceBlobs, now_ms};
+pub(crate) use download::{Cut, PART_PATIENCE, parts_of};
+pub(crate) use names::Packing;
+pub(crate) use places::{PART_BYTES, Payer};
+pub use state::CacheOptions;
+pub(crate) use state::CacheState;
+pub(crate) use trouble::CacheTrouble;
 
 use crate::gateway::{Counting, Front, Gateway, Starting};
 use crate::metric_text::MetricFamily;
 use axum::http::Method;
 use axum::routing::any;
-use blobs::BlobStore;
 use http::CACHE_PATHS;
-use state::CacheState;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -43,27 +50,18 @@ use tokio::sync::watch;
 /// Between two looks whether the store is nearly full, and which uploads broke off long ago.
 const UPKEEP: Duration = Duration::from_secs(60);
 
-/// How the cache is made.
-#[derive(Clone, Debug)]
-pub struct CacheOptions {
-    /// The directory of the store, which is made at the first use.
-    pub dir: PathBuf,
-    /// Bytes that the store keeps; `None` is [`default_cas_bytes`].
-    pub bytes_max: Option<u64>,
-    /// Bytes that one user may upload in a day.
-    pub upload_bytes_per_day: u64,
-    /// Whether users write results without a right of their tokens.
-    pub users_write: bool,
-}
-
-/// The remote cache as a gateway of the server.
+/// The store of files and the remote cache in it, as a gateway of the server. Clones share them.
+#[derive(Clone)]
 pub struct RemoteCache(Arc<CacheState>);
 
 impl RemoteCache {
     /// Nothing is opened before its first use.
     pub fn new(options: CacheOptions) -> RemoteCache {
-        let store = BlobStore::new(options.dir, options.bytes_max);
-        RemoteCache(Arc::new(CacheState::new(store, options.upload_bytes_per_day, options.users_write)))
+        RemoteCache(Arc::new(CacheState::new(options)))
+    }
+
+    pub(crate) fn state(&self) -> &Arc<CacheState> {
+        &self.0
     }
 }
 
@@ -74,13 +72,18 @@ impl Gateway for RemoteCache {
 
     fn start(&self, front: Front) -> Starting<'_> {
         tokio::spawn(keep_up(self.0.clone(), front.handle().closing()));
-        let by_http = any(http::serve).with_state(self.0.clone());
-        let routes = grpc::routes(&self.0).route(&format!("{CACHE_PATHS}{{*path}}"), by_http);
+        // A gateway is started once.
+        _ = self.0.handle.set(front.handle().clone());
+        let mut routes = grpc::routes(&self.0);
+        if self.0.is_open {
+            let by_http = any(http::serve).with_state(self.0.clone());
+            routes = routes.route(&format!("{CACHE_PATHS}{{*path}}"), by_http);
+        }
         Box::pin(async move { Ok(routes) })
     }
 
     fn owns(&self, path: &str) -> bool {
-        path.starts_with(CACHE_PATHS) || grpc::is_call(path)
+        (path.starts_with(CACHE_PATHS) && self.0.is_open) || grpc::is_call(path)
     }
 
     /// All bodies are read as they come.

@@ -1,5 +1,6 @@
 //! The names that clients give: of instances, of resources over gRPC, and of paths over plain HTTP.
 
+use windlass_api::JOB_FILES_INSTANCE;
 use windlass_cas::{Digest, DigestError};
 
 /// Bytes of the name of an instance, and of a key.
@@ -31,6 +32,12 @@ pub(crate) enum BadName {
     Instance(String),
     #[error("the name of an instance has at most {INSTANCE_BYTES_MAX} bytes")]
     LongInstance,
+    #[error(
+        "the instance '{JOB_FILES_INSTANCE}' has files of jobs, which workers alone ask for; name another one"
+    )]
+    Reserved,
+    #[error("files of an attempt are in the instance '{JOB_FILES_INSTANCE}', and another one was named")]
+    NotOfJobs,
     #[error("'{0}' is not the name of a blob; one is [INSTANCE/]blobs/HASH/SIZE")]
     Read(String),
     #[error("'{0}' is not the name of an upload; one is [INSTANCE/]uploads/UUID/blobs/HASH/SIZE")]
@@ -68,6 +75,9 @@ impl InstanceName {
         if name.len() > INSTANCE_BYTES_MAX {
             return Err(BadName::LongInstance);
         }
+        if name == JOB_FILES_INSTANCE {
+            return Err(BadName::Reserved);
+        }
         let is_part = |part: &str| {
             !part.is_empty()
                 && !KEYWORDS.contains(&part)
@@ -99,6 +109,8 @@ pub(crate) enum Packing {
 /// A blob that is to be read: `[INSTANCE/]blobs/HASH/SIZE`, or `[INSTANCE/]compressed-blobs/zstd/HASH/SIZE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ReadName {
+    /// It is one of the files of jobs.
+    pub is_of_jobs: bool,
     pub packing: Packing,
     pub digest: Digest,
 }
@@ -106,18 +118,20 @@ pub(super) struct ReadName {
 impl ReadName {
     pub fn parse(name: &str) -> Result<ReadName, BadName> {
         let bad = || BadName::Read(shown(name));
-        let mut parts = before_keyword(name)?;
+        let (is_of_jobs, mut parts) = before_keyword(name)?;
         let (packing, digest) = blob(&mut parts, bad)?;
         if parts.next().is_some() {
             return Err(bad());
         }
-        Ok(ReadName { packing, digest })
+        Ok(ReadName { is_of_jobs, packing, digest })
     }
 }
 
 /// A blob that is to be written: `[INSTANCE/]uploads/UUID/blobs/HASH/SIZE[/ANYTHING]`, or with `compressed-blobs/zstd`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct WriteName {
+    /// It is one of the files of jobs.
+    pub is_of_jobs: bool,
     /// Tells writes of the same blob apart.
     pub upload: String,
     pub packing: Packing,
@@ -127,19 +141,20 @@ pub(super) struct WriteName {
 impl WriteName {
     pub fn parse(name: &str) -> Result<WriteName, BadName> {
         let bad = || BadName::Write(shown(name));
-        let mut parts = before_keyword(name)?;
+        let (is_of_jobs, mut parts) = before_keyword(name)?;
         if parts.next() != Some("uploads") {
             return Err(bad());
         }
         let is_upload = |upload: &&str| (1..=UPLOAD_BYTES_MAX).contains(&upload.len());
         let upload = parts.next().filter(is_upload).ok_or_else(bad)?;
         let (packing, digest) = blob(&mut parts, bad)?;
-        Ok(WriteName { upload: upload.to_owned(), packing, digest })
+        Ok(WriteName { is_of_jobs, upload: upload.to_owned(), packing, digest })
     }
 }
 
-/// The parts of a resource's name from the first word of the protocol on. What stands before it must be an instance.
-fn before_keyword(name: &str) -> Result<std::str::Split<'_, char>, BadName> {
+/// The parts of a resource's name from the first word of the protocol on. What stands before it must be an instance, or
+/// that of the files of jobs, which is told.
+fn before_keyword(name: &str) -> Result<(bool, std::str::Split<'_, char>), BadName> {
     let mut at = 0;
     for part in name.split('/') {
         if KEYWORDS.contains(&part) {
@@ -148,9 +163,13 @@ fn before_keyword(name: &str) -> Result<std::str::Split<'_, char>, BadName> {
         at += part.len() + 1;
     }
     // A name without any such word is refused by the caller, which looks for one.
-    let Some(rest) = name.get(at..) else { return Ok("".split('/')) };
-    InstanceName::parse(name[..at].strip_suffix('/').unwrap_or_default())?;
-    Ok(rest.split('/'))
+    let Some(rest) = name.get(at..) else { return Ok((false, "".split('/'))) };
+    let instance = name[..at].strip_suffix('/').unwrap_or_default();
+    let is_of_jobs = instance == JOB_FILES_INSTANCE;
+    if !is_of_jobs {
+        InstanceName::parse(instance)?;
+    }
+    Ok((is_of_jobs, rest.split('/')))
 }
 
 /// The blob that the next parts name.
@@ -251,7 +270,7 @@ mod tests {
             (format!("main/blobs/{HEX}/0"), Packing::Plain, 0),
             (format!("a/b/compressed-blobs/zstd/{HEX}/12"), Packing::Zstd, 12),
         ] {
-            let expected = ReadName { packing, digest: digest(size) };
+            let expected = ReadName { is_of_jobs: false, packing, digest: digest(size) };
             assert_eq!(ReadName::parse(&name), Ok(expected), "{name}");
         }
         let upload = "3f0a1f3c-9c7b-4a9e-8f33-0d2c9f9f2b11";
@@ -259,10 +278,18 @@ mod tests {
             format!("uploads/{upload}/blobs/{HEX}/5"),
             format!("main/uploads/{upload}/blobs/{HEX}/5/some/metadata"),
         ] {
-            let expected =
-                WriteName { upload: upload.to_owned(), packing: Packing::Plain, digest: digest(5) };
+            let expected = WriteName {
+                is_of_jobs: false,
+                upload: upload.to_owned(),
+                packing: Packing::Plain,
+                digest: digest(5),
+            };
             assert_eq!(WriteName::parse(&name), Ok(expected), "{name}");
         }
+        let of_jobs = format!("{JOB_FILES_INSTANCE}/blobs/{HEX}/5");
+        assert!(ReadName::parse(&of_jobs).unwrap().is_of_jobs);
+        assert!(!ReadName::parse(&format!("a/{of_jobs}")).unwrap().is_of_jobs);
+        assert_eq!(InstanceName::parse(JOB_FILES_INSTANCE), Err(BadName::Reserved));
     }
 
     #[test]
@@ -329,9 +356,9 @@ mod tests {
                 false => (Packing::Plain, "blobs"),
             };
             let read = ReadName::parse(&format!("{before}{word}/{digest}"));
-            prop_assert_eq!(read, Ok(ReadName { packing, digest }));
+            prop_assert_eq!(read, Ok(ReadName { is_of_jobs: false, packing, digest }));
             let write = WriteName::parse(&format!("{before}uploads/{upload}/{word}/{digest}"));
-            prop_assert_eq!(write, Ok(WriteName { upload, packing, digest }));
+            prop_assert_eq!(write, Ok(WriteName { is_of_jobs: false, upload, packing, digest }));
         }
 
         /// Whatever it is, it is refused or taken, and what is taken has the bounds of the protocol.

@@ -27,7 +27,7 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 5 << 20;
 /// Bytes of one message of an upload, which clients of gRPC believe to be the most that is taken.
 pub(super) const WRITE_MESSAGE_BYTES_MAX: usize = (4 << 20) + (64 << 10);
 /// Bytes of a part of a blob, which is read or written at once.
-pub(super) const PART_BYTES: usize = 128 << 10;
+pub(crate) const PART_BYTES: usize = 128 << 10;
 /// What a large message may take: it comes, and what is made of it.
 pub(super) const LARGE_SHARE_BYTES: usize = 2 * MESSAGE_BYTES_MAX;
 
@@ -44,7 +44,7 @@ pub(super) const MEMORY_BYTES_MAX: usize = UPLOADS_MAX * UPLOAD_BYTES_MAX
 
 const _: () = assert!(MEMORY_BYTES_MAX <= 640 << 20);
 
-pub(super) struct CachePlaces {
+pub(crate) struct CachePlaces {
     uploads: UserBudget,
     downloads: UserBudget,
     small: UserBudget,
@@ -86,8 +86,22 @@ const DAY_MS: u64 = 86_400_000;
 /// Users whose uploads of a day are counted. A server has fewer tokens.
 const COUNTED_USERS_MAX: usize = 100_000;
 
+/// Whose day an upload counts for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Payer {
+    pub user: String,
+    /// An administrator, or the job of one.
+    pub is_exempt: bool,
+}
+
+impl Payer {
+    pub fn of(caller: &Caller) -> Payer {
+        Payer { user: caller.user.clone(), is_exempt: caller.role == Role::Admin }
+    }
+}
+
 /// How much each user has uploaded today. It is not kept: a server that starts again counts from 0.
-pub(super) struct DayQuota {
+pub(crate) struct DayQuota {
     bytes_max: u64,
     used: Mutex<UsedToday>,
 }
@@ -105,8 +119,9 @@ impl DayQuota {
     }
 
     /// Counts an upload, and refuses one that is more than its user may have.
-    pub fn charge(&self, caller: &Caller, bytes: u64, now_ms: u64) -> Result<(), CacheTrouble> {
-        if caller.role == Role::Admin {
+    pub fn charge(&self, payer: &Payer, bytes: u64, now_ms: u64) -> Result<(), CacheTrouble> {
+        let Payer { user, is_exempt } = payer;
+        if *is_exempt {
             return Ok(());
         }
         let day = now_ms / DAY_MS;
@@ -114,13 +129,13 @@ impl DayQuota {
         if today.day != day {
             *today = UsedToday { day, bytes: BTreeMap::new() };
         }
-        let is_known = today.bytes.contains_key(&caller.user);
-        let used = today.bytes.get(&caller.user).copied().unwrap_or(0);
+        let is_known = today.bytes.contains_key(user);
+        let used = today.bytes.get(user).copied().unwrap_or(0);
         let with_it = used.saturating_add(bytes);
         if with_it > self.bytes_max || (!is_known && today.bytes.len() >= COUNTED_USERS_MAX) {
-            return Err(CacheTrouble::Quota { user: caller.user.clone(), used, of: self.bytes_max });
+            return Err(CacheTrouble::Quota { user: user.clone(), used, of: self.bytes_max });
         }
-        today.bytes.insert(caller.user.clone(), with_it);
+        today.bytes.insert(user.clone(), with_it);
         Ok(())
     }
 }
@@ -132,12 +147,9 @@ mod tests {
 
     #[test]
     fn a_user_s_uploads_of_a_day_are_bounded() {
-        let caller = |user: &str, role| Caller {
-            user: user.to_owned(),
-            role,
-            worker: None,
-            token: None,
-            rights: Rights::default(),
+        let caller = |user: &str, role| {
+            let rights = Rights::default();
+            Payer::of(&Caller { user: user.to_owned(), role, worker: None, token: None, rights })
         };
         let (quota, ann) = (DayQuota::new(100), caller("ann", Role::User));
         assert!(quota.charge(&ann, 60, 5).is_ok() && quota.charge(&ann, 40, 6).is_ok());

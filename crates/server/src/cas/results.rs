@@ -3,7 +3,7 @@
 //! A result is given only while all blobs that it names are there. Looking for them is a use of them, so that they stay
 //! for a while: clients fetch them later.
 
-use super::blobs::{BlobStore, CacheBlobs};
+use super::blobs::{BlobStore, SpaceBlobs};
 use super::names::{BadName, InstanceName};
 use super::trouble::CacheTrouble;
 use prost::Message as _;
@@ -150,7 +150,7 @@ fn check(result: &ActionResult) -> Result<(), BadName> {
 }
 
 /// Whether the blobs are there that a result names itself.
-fn has_files(blobs: &CacheBlobs, result: &ActionResult) -> bool {
+fn has_files(blobs: &SpaceBlobs, result: &ActionResult) -> bool {
     let files = result.output_files.iter().map(|file| file.digest.as_ref());
     let output =
         [result.stdout_digest.as_ref(), result.stderr_digest.as_ref()].into_iter().filter(Option::is_some);
@@ -159,7 +159,7 @@ fn has_files(blobs: &CacheBlobs, result: &ActionResult) -> bool {
 }
 
 /// Whether the directories of a result are there, with all that is in them.
-fn has_directories(blobs: &CacheBlobs, result: &ActionResult) -> Result<bool, CacheTrouble> {
+fn has_directories(blobs: &SpaceBlobs, result: &ActionResult) -> Result<bool, CacheTrouble> {
     let mut left = NAMED_MAX;
     for output in &result.output_directories {
         if let Some(tree) = &output.tree_digest
@@ -176,7 +176,7 @@ fn has_directories(blobs: &CacheBlobs, result: &ActionResult) -> Result<bool, Ca
     Ok(true)
 }
 
-fn has_tree(blobs: &CacheBlobs, tree: &DigestMessage, left: &mut usize) -> Result<bool, CacheTrouble> {
+fn has_tree(blobs: &SpaceBlobs, tree: &DigestMessage, left: &mut usize) -> Result<bool, CacheTrouble> {
     let Ok(digest) = digest_of(tree) else { return Ok(false) };
     let Some(bytes) = blobs.read_small(digest, TREE_BYTES_MAX)? else { return Ok(false) };
     let Ok(tree) = Tree::decode(&bytes[..]) else { return Ok(false) };
@@ -184,7 +184,7 @@ fn has_tree(blobs: &CacheBlobs, tree: &DigestMessage, left: &mut usize) -> Resul
     Ok(all.all(|directory| has_files_of(blobs, directory, left)))
 }
 
-fn has_root(blobs: &CacheBlobs, root: &DigestMessage, left: &mut usize) -> Result<bool, CacheTrouble> {
+fn has_root(blobs: &SpaceBlobs, root: &DigestMessage, left: &mut usize) -> Result<bool, CacheTrouble> {
     let Ok(root) = digest_of(root) else { return Ok(false) };
     let (mut open, mut seen) = (vec![root], BTreeSet::from([root]));
     while let Some(digest) = open.pop() {
@@ -205,7 +205,7 @@ fn has_root(blobs: &CacheBlobs, root: &DigestMessage, left: &mut usize) -> Resul
     Ok(true)
 }
 
-fn has_files_of(blobs: &CacheBlobs, directory: &Directory, left: &mut usize) -> bool {
+fn has_files_of(blobs: &SpaceBlobs, directory: &Directory, left: &mut usize) -> bool {
     let Some(rest) = left.checked_sub(directory.files.len()) else { return false };
     *left = rest;
     let digests: Option<Vec<Digest>> =
@@ -214,7 +214,7 @@ fn has_files_of(blobs: &CacheBlobs, directory: &Directory, left: &mut usize) -> 
 }
 
 /// A directory; `None` if it is missing, or not a directory.
-pub(super) fn read_directory(blobs: &CacheBlobs, digest: Digest) -> Result<Option<Directory>, CacheTrouble> {
+pub(super) fn read_directory(blobs: &SpaceBlobs, digest: Digest) -> Result<Option<Directory>, CacheTrouble> {
     let bytes = blobs.read_small(digest, DIRECTORY_BYTES_MAX)?;
     Ok(bytes.and_then(|bytes| Directory::decode(&bytes[..]).ok()))
 }

@@ -1,6 +1,6 @@
 //! Bodies whose digests nobody says before they have come: values of keys.
 
-use super::blobs::{CacheBlobs, in_background};
+use super::blobs::{SpaceBlobs, in_background};
 use super::places::PART_BYTES;
 use super::trouble::CacheTrouble;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -40,7 +40,7 @@ impl Spool {
     }
 
     /// All has come. The bytes become a blob.
-    pub fn keep(mut self, blobs: &CacheBlobs) -> Result<Digest, CacheTrouble> {
+    pub fn keep(mut self, blobs: &SpaceBlobs) -> Result<Digest, CacheTrouble> {
         let Some(mut file) = self.file.take() else {
             let digest = Digest::of(&self.part);
             blobs.put(digest, &self.part)?;

@@ -1,37 +1,67 @@
 //! What all requests to the cache share.
 
 use super::access::CacheAccess;
+use super::attempts::BookedAttempt;
 use super::blobs::BlobStore;
 use super::names::Packing;
 use super::partial::PartialUploads;
-use super::places::{CachePlaces, DayQuota};
+use super::places::{CachePlaces, DayQuota, Payer};
 use super::results::ActionResults;
 use super::trouble::CacheTrouble;
 use super::upload::Upload;
 use crate::auth::{Caller, Denied};
+use crate::handle::Handle;
 use crate::refusals::Refusals;
 use axum::http::Extensions;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use windlass_cas::Digest;
+use windlass_core::JobId;
 
-pub(super) struct CacheState {
+/// How the store of files is made, and who has the remote cache in it.
+#[derive(Clone, Debug)]
+pub struct CacheOptions {
+    /// The directory of the store, which is made at the first use.
+    pub dir: PathBuf,
+    /// Bytes that the store keeps; `None` is [`default_cas_bytes`](crate::default_cas_bytes).
+    pub bytes_max: Option<u64>,
+    /// Bytes that one user may upload in a day.
+    pub upload_bytes_per_day: u64,
+    /// Whether build tools may use the cache. Otherwise the store has files of jobs alone.
+    pub is_open: bool,
+    /// Whether users write results without a right of their tokens.
+    pub users_write: bool,
+    /// Whether a file of jobs that one user has uploaded is there for all.
+    pub users_share: bool,
+}
+
+pub(crate) struct CacheState {
     pub store: BlobStore,
-    pub results: ActionResults,
+    pub(super) results: ActionResults,
     pub places: CachePlaces,
     pub quota: DayQuota,
-    pub partials: PartialUploads,
+    pub(super) partials: PartialUploads,
     pub counts: CacheCounts,
+    /// Build tools may use the cache. Otherwise the store has files of jobs alone.
+    pub is_open: bool,
     /// Users write results without a right of their tokens.
-    pub users_write: bool,
+    users_write: bool,
+    /// A blob that is there for one user is there for all.
+    pub users_share: bool,
+    /// The jobs of administrators that have files, whose outputs count for nobody's day.
+    pub exempt_jobs: Mutex<BTreeSet<JobId>>,
+    /// The way to the engine, from the start on.
+    pub(super) handle: OnceLock<Handle>,
     troubles: Refusals,
 }
 
 /// What was asked since the server started.
 #[derive(Default)]
-pub(super) struct CacheCounts {
+pub(crate) struct CacheCounts {
     /// Bytes of blobs that were asked for, and that came, as they are without compression.
     pub read_bytes: AtomicU64,
     pub upload_bytes: AtomicU64,
@@ -58,7 +88,10 @@ impl CacheCounts {
 }
 
 impl CacheState {
-    pub fn new(store: BlobStore, upload_bytes_per_day: u64, users_write: bool) -> CacheState {
+    pub fn new(options: CacheOptions) -> CacheState {
+        let CacheOptions { dir, bytes_max, upload_bytes_per_day, is_open, users_write, users_share } =
+            options;
+        let store = BlobStore::new(dir, bytes_max);
         CacheState {
             results: ActionResults::new(store.clone()),
             store,
@@ -66,7 +99,11 @@ impl CacheState {
             quota: DayQuota::new(upload_bytes_per_day),
             partials: PartialUploads::default(),
             counts: CacheCounts::default(),
+            is_open,
             users_write,
+            users_share,
+            exempt_jobs: Mutex::default(),
+            handle: OnceLock::new(),
             troubles: Refusals::new(Counter::default()),
         }
     }
@@ -77,6 +114,9 @@ impl CacheState {
 
     /// The caller of a request, if it may do that much. The guard has put the caller among the extensions.
     pub fn let_in(&self, extensions: &Extensions, takes: CacheAccess) -> Result<Caller, CacheTrouble> {
+        if !self.is_open {
+            return Err(CacheTrouble::Off);
+        }
         let caller = extensions.get::<Caller>().ok_or(Denied::Missing)?;
         let has = self.access(caller);
         if has < takes {
@@ -85,15 +125,21 @@ impl CacheState {
         Ok(caller.clone())
     }
 
-    /// Begins an upload, which counts for its user's day.
+    /// Begins an upload to the cache or to the files of jobs, which counts for its user's day.
     pub async fn begin_upload(
         &self,
-        caller: &Caller,
-        digest: Digest,
-        packing: Packing,
+        store: &BlobStore,
+        payer: &Payer,
+        (digest, packing): (Digest, Packing),
     ) -> Result<Upload, CacheTrouble> {
-        self.quota.charge(caller, digest.size, super::blobs::now_ms())?;
-        Upload::begin(&self.store, digest, packing).await
+        self.quota.charge(payer, digest.size, super::blobs::now_ms())?;
+        Upload::begin(store, digest, packing).await
+    }
+
+    /// For whom the files of an attempt count.
+    pub fn payer_of(&self, attempt: &BookedAttempt) -> Payer {
+        let is_exempt = self.exempt_jobs.lock().contains(&attempt.task.job);
+        Payer { user: attempt.spec.user.clone(), is_exempt }
     }
 
     /// Tells the log of what an administrator has to see to, but not of every request that meets it.

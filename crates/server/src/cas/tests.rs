@@ -72,7 +72,9 @@ impl CacheServer {
             dir: dir.path().join("cas"),
             bytes_max: Some(256 << 20),
             upload_bytes_per_day,
+            is_open: true,
             users_write: false,
+            users_share: false,
         });
         let state = cache.0.clone();
         let options = ServeOptions {
@@ -82,6 +84,7 @@ impl CacheServer {
             idle: None,
             terms: WorkerTerms { lease: None, report: Duration::from_secs(1) },
             gateways: Gateways::new(vec![Arc::new(cache)]),
+            files: None,
             room: RoomLimits::new(None, None),
             user_limits: config.users.clone(),
             read_all: false,

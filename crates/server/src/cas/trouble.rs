@@ -5,6 +5,7 @@ use super::names::BadName;
 use crate::api_error::ApiError;
 use crate::auth::Denied;
 use crate::listen::body::BodyError;
+use crate::unavailable::Unavailable;
 use std::io;
 use tonic::{Code, Status};
 use windlass_api::ErrorCode;
@@ -45,21 +46,32 @@ pub(crate) enum CacheTrouble {
     Io(#[from] io::Error),
     #[error("a part of the server failed; its log says more")]
     Defect,
+    #[error("this server has no remote cache; an administrator sets cas.enabled = true")]
+    Off,
+    #[error(
+        "{0} is not an attempt that is booked on this worker, so its files are not given; end what asks for them"
+    )]
+    NotBooked(String),
+    #[error(transparent)]
+    Away(#[from] Unavailable),
 }
 
 impl CacheTrouble {
-    fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         match self {
             CacheTrouble::Denied(why) if why.code() == ErrorCode::Unauthorized => Code::Unauthenticated,
-            CacheTrouble::Denied(_) | CacheTrouble::Access { .. } => Code::PermissionDenied,
+            CacheTrouble::Denied(_) | CacheTrouble::Access { .. } | CacheTrouble::NotBooked(_) => {
+                Code::PermissionDenied
+            }
             CacheTrouble::Name(_) | CacheTrouble::Bad(_) | CacheTrouble::TooLarge(_) => Code::InvalidArgument,
             CacheTrouble::NoBlob(_) | CacheTrouble::Nothing => Code::NotFound,
-            CacheTrouble::Method => Code::Unimplemented,
+            CacheTrouble::Method | CacheTrouble::Off => Code::Unimplemented,
             CacheTrouble::Range { .. } => Code::OutOfRange,
             CacheTrouble::Quota { .. } => Code::ResourceExhausted,
-            CacheTrouble::Busy | CacheTrouble::Unread | CacheTrouble::Body(BodyError::GaveWay) => {
-                Code::Unavailable
-            }
+            CacheTrouble::Busy
+            | CacheTrouble::Unread
+            | CacheTrouble::Away(_)
+            | CacheTrouble::Body(BodyError::GaveWay) => Code::Unavailable,
             CacheTrouble::Body(BodyError::Slow) => Code::DeadlineExceeded,
             CacheTrouble::Body(BodyError::Broken(_)) => Code::Cancelled,
             CacheTrouble::Store(error) => code_of_store(error),
@@ -113,11 +125,13 @@ impl CacheTrouble {
 
 fn code_of_store(error: &CasError) -> Code {
     match error {
-        CasError::Full { .. } | CasError::DiskFull(_) => Code::ResourceExhausted,
+        CasError::Full { .. } | CasError::DiskFull(_) | CasError::TooManyPins { .. } => {
+            Code::ResourceExhausted
+        }
         CasError::TooLarge { .. } | CasError::LongName { .. } | CasError::Mismatch { .. } => {
             Code::InvalidArgument
         }
-        CasError::Busy { .. } => Code::Unavailable,
+        CasError::Busy { .. } | CasError::Lost(_) => Code::Unavailable,
         _ => Code::Internal,
     }
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use windlass_cas::{BlobWriter, Digest};
 
 /// A blob that comes in. What came is gone if this is dropped before [`Upload::finish`].
-pub(super) struct Upload {
+pub(crate) struct Upload {
     digest: Digest,
     packing: Packing,
     part: Vec<u8>,

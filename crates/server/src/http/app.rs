@@ -15,6 +15,7 @@ use crate::figures::{Figures, RecentAnswer};
 use crate::gateway::{Front, Gateways};
 use crate::grpc::WorkerTerms;
 use crate::handle::Handle;
+use crate::job_files::{FilesState, JobFiles};
 use crate::listen::Listener;
 use crate::local_users::MachineUsers;
 use crate::metrics::Entries;
@@ -59,6 +60,8 @@ pub(super) struct AppShared {
     pub(super) audit: Audit,
     pub(super) refusals: Arc<Refusals>,
     pub(super) gateways: Gateways,
+    /// Files of jobs, on the server that owns the farm.
+    pub(super) files: Option<JobFiles>,
     pub(super) intake: Intake,
     pub(super) turns: Turns,
     /// Commands on clients' machines that wait for room there, or have it.
@@ -85,6 +88,11 @@ pub(super) struct AppShared {
 impl App {
     pub(super) fn reader(&self, caller: &Caller) -> Reader {
         Reader::of(caller, self.shared.front.read_all)
+    }
+
+    /// Files of jobs; `None` on a server that keeps none.
+    pub(super) fn files(&self) -> Option<&Arc<FilesState>> {
+        self.shared.files.as_ref().map(JobFiles::state)
     }
 
     /// How the owner is asked; `None` on the owner.
@@ -139,6 +147,8 @@ pub struct ServeOptions {
     pub terms: WorkerTerms,
     /// The interfaces of other systems.
     pub gateways: Gateways,
+    /// Files of jobs; `None` on a server that stands by.
+    pub files: Option<JobFiles>,
     /// How many connections there may be over TCP.
     pub room: RoomLimits,
     /// Limits of one user.
@@ -185,6 +195,7 @@ pub(super) fn new_app(
         audit: Audit::start(options.audit, options.audit_files, metrics.audit_lost.clone()),
         refusals: Arc::new(Refusals::new(metrics.refusals.clone())),
         gateways: options.gateways,
+        files: options.files,
         intake: Intake::default(),
         turns: Turns::default(),
         client_turns: TurnTable::new(handle.now()),

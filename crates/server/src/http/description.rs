@@ -95,6 +95,8 @@ fn parameter_meaning(path: &str, name: &str) -> Option<&'static str> {
         "queues" => "The queue's name",
         "limits" => "The limit's name",
         "tokens" => "The token's id",
+        "blobs" => "The SHA-256 of the file, as 64 digits in lower case",
+        "{hash}" => "The file's size in bytes",
         "servers" => "The server's name",
         _ => return None,
     })

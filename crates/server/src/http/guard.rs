@@ -2,7 +2,7 @@
 
 use super::App;
 use super::identity::{self, Identity, SignIn};
-use super::paths::{ME_PATH, TURNS_PATH};
+use super::paths::{ME_PATH, TURNS_PATH, UPLOAD_PATHS};
 use super::routes;
 use super::turns::is_stream;
 use crate::api_error::ApiError;
@@ -305,10 +305,11 @@ impl App {
 }
 
 /// True of requests that change something for people. What workers report is in the store, and of turns, of which a build
-/// takes thousands, nothing stays.
+/// takes thousands, nothing stays. Files that are uploaded are named by a submission, if they are for anything.
 fn changes(method: &Method, path: &str) -> bool {
     let looks = method == Method::GET || method == Method::HEAD;
-    !looks && !path.starts_with(WORKER_PATHS) && !is_of_turns(path)
+    let is_of_files = path.starts_with(UPLOAD_PATHS);
+    !looks && !path.starts_with(WORKER_PATHS) && !is_of_turns(path) && !is_of_files
 }
 
 fn is_of_turns(path: &str) -> bool {

@@ -5,7 +5,7 @@
 //! - that of small bodies of known users, and that of large ones. Each user has a part of either at most, so a large body
 //!   waits for others of its kind, and a small one never waits for a large one.
 
-use super::paths::JOBS_PATH;
+use super::paths::{JOBS_PATH, MISSING_PATH, brings_files};
 use super::turns::{NoTurn, Turns, UserTurn};
 use crate::api_error::ApiError;
 use crate::auth::{Auth, Caller, WORKER_PATHS};
@@ -26,6 +26,8 @@ const SUBMISSION_BYTES_MAX: usize = 64 << 20;
 const STRANGER_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a request that signs in.
 const SIGN_IN_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a question which files are missing: of 10,000 digests.
+const ASKED_BYTES_MAX: usize = 1 << 20;
 /// Bytes of every other request.
 const SMALL_BYTES_MAX: usize = 256 << 10;
 
@@ -138,6 +140,9 @@ pub(super) fn limit(
     if path.starts_with(WORKER_PATHS) || gateway.is_some_and(|gateway| gateway.reads_body(path)) {
         return None;
     }
+    if caller.is_some() && brings_files(path) {
+        return None;
+    }
     Some(match (caller, gateway) {
         (None, Some(gateway)) if gateway.takes_token_in_body(path) => STRANGER_BYTES_MAX,
         // Nothing in the body could say whose it is.
@@ -145,6 +150,7 @@ pub(super) fn limit(
         (None, None) => SIGN_IN_BYTES_MAX,
         (Some(_), Some(gateway)) => gateway.body_bytes_max(),
         (Some(_), None) if method == Method::POST && path == JOBS_PATH => SUBMISSION_BYTES_MAX,
+        (Some(_), None) if path == MISSING_PATH => ASKED_BYTES_MAX,
         (Some(_), None) => SMALL_BYTES_MAX,
     })
 }
@@ -294,6 +300,9 @@ mod tests {
         assert_eq!(limit("/api/v1/jobs", Some(&ann)), Some(SUBMISSION_BYTES_MAX));
         assert_eq!(limit("/api/v1/board/session", None), Some(SIGN_IN_BYTES_MAX));
         assert_eq!(limit("/api/v1/queues/q", Some(&ann)), Some(SMALL_BYTES_MAX));
+        assert_eq!(limit("/api/v1/files/missing", Some(&ann)), Some(ASKED_BYTES_MAX));
+        assert_eq!(limit("/api/v1/files/blobs", Some(&ann)), None);
+        assert_eq!(limit("/api/v1/files/blobs", None), Some(SIGN_IN_BYTES_MAX));
         assert_eq!(limit("/gate/x", None), Some(STRANGER_BYTES_MAX));
         assert_eq!(limit("/gate/y", None), Some(0));
         assert_eq!(limit("/gate/x", Some(&ann)), Some(GATE_BYTES_MAX));

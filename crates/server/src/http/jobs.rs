@@ -13,6 +13,7 @@ use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::bounded_json::{JsonLimits, read_json};
 use crate::handle::Handle;
+use crate::job_files::{FilesTrouble, SubmissionKind, SubmittedFiles, submitted};
 use crate::peers::Effect;
 use crate::reader::{Reader, Whole};
 use crate::submission_rights::may_submit_as;
@@ -28,9 +29,10 @@ use std::collections::BTreeMap;
 use utoipa::IntoParams;
 use windlass_api::quantity::umask_text;
 use windlass_api::{
-    ErrorCode, Job, JobState, OnEnd, Page, SetPriority, Step, StepBody, SubmitAnswer, SubmitRequest,
-    Submitted,
+    ErrorCode, Job, JobState, OnEnd, Page, SetPriority, Step, StepBody, StepFiles, SubmitAnswer,
+    SubmitRequest, Submitted,
 };
+use windlass_core::bounds::CACHES_PER_STEP_MAX;
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::explain::expected_job_end;
 use windlass_core::job::{self as core, AfterEnd};
@@ -52,19 +54,25 @@ pub async fn submit(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     if query.dry_run {
-        let (submit, makes_queue) = submission(&app, &caller, body).await?;
+        let CheckedSubmission { submit, makes_queue, .. } =
+            submission(&app, &caller, body, SubmissionKind::DryRun).await?;
         let answer = SubmitAnswer::DryRun(try_submission(&app, submit, makes_queue).await?);
         return Ok(Json(answer).into_response());
     }
-    let mut is_new_queue = false;
+    let (mut is_new_queue, mut files) = (false, None);
     let event = async {
-        let (submit, makes_queue) = submission(&app, &caller, body).await?;
-        is_new_queue = makes_queue;
+        let checked = submission(&app, &caller, body, SubmissionKind::Real).await?;
+        (is_new_queue, files) = (checked.makes_queue, checked.files);
+        let submit = checked.submit;
         Ok::<_, ApiError>(move |request| Event::Submit(Box::new(Submit { request, ..submit })))
     };
     match change.ask(&app, event).await? {
         Ok(Effect::Submitted(mut submitted)) => {
             submitted.queue_created = is_new_queue && !submitted.existing;
+            // An earlier submission with this key has files of its own.
+            if let Some(files) = files.filter(|_| !submitted.existing) {
+                files.keep(JobId(submitted.job)).await;
+            }
             let status = if submitted.existing { StatusCode::OK } else { StatusCode::CREATED };
             Ok((status, Json(submitted)).into_response())
         }
@@ -73,16 +81,23 @@ pub async fn submit(
     }
 }
 
-/// What is asked of the engine for a submission that its caller may make, and whether it makes a queue. Its request has
-/// no number yet.
+/// A submission that its caller may make.
+struct CheckedSubmission {
+    /// What is asked of the engine. Its request has no number yet.
+    submit: Submit,
+    makes_queue: bool,
+    files: Option<SubmittedFiles>,
+}
+
 async fn submission(
     app: &App,
     caller: &Caller,
     body: Result<Bytes, BytesRejection>,
-) -> Result<(Submit, bool), ApiError> {
+    kind: SubmissionKind,
+) -> Result<CheckedSubmission, ApiError> {
     let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
     let user = caller.user.clone();
-    let ReadSubmission { placeable_only, limit_unset_ok, jobservers_open, spec } =
+    let ReadSubmission { placeable_only, limit_unset_ok, jobservers_open, step_files, mut spec } =
         app.shared.front.parsers.parse(body, move |body| read_submission(body, &user)).await?;
     if *app.handle.closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
@@ -98,7 +113,9 @@ async fn submission(
     };
     // A job that is there is answered for, whatever limits are set now.
     let names = if existing.is_none() { SubmissionNames::of(&spec) } else { SubmissionNames::default() };
-    let is_new_queue = names.check(app, limit_unset_ok).await?;
+    let makes_queue = names.check(app, limit_unset_ok).await?;
+    let step_files = if existing.is_none() { step_files } else { Vec::new() };
+    let files = submitted_files(app, caller, (&mut spec, step_files), kind).await?;
     let mut outcomes = BTreeMap::new();
     for id in &spec.after {
         if let Some(job) = store.job(*id).await? {
@@ -109,7 +126,26 @@ async fn submission(
     let new = Submit::new(RequestId(0), spec);
     let submit =
         Submit { jobservers_open, placeable_only, startable, existing, read_before, outcomes, ..new };
-    Ok((submit, is_new_queue))
+    Ok(CheckedSubmission { submit, makes_queue, files })
+}
+
+/// Checks the files of a submission, and adds to its steps the cache keys of their inputs.
+async fn submitted_files(
+    app: &App,
+    caller: &Caller,
+    (spec, step_files): (&mut core::JobSpec, Vec<Option<StepFiles>>),
+    kind: SubmissionKind,
+) -> Result<Option<SubmittedFiles>, ApiError> {
+    if step_files.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let none = || ApiError::new(ErrorCode::Unavailable, "this server keeps no files of jobs");
+    let files = submitted(app.files().ok_or_else(none)?, caller, (&*spec, step_files), kind).await?;
+    for (step, keys) in spec.steps.iter_mut().zip(files.iter().flat_map(|files| &files.cache_keys)) {
+        let room = CACHES_PER_STEP_MAX.saturating_sub(step.hints.caches.len());
+        step.hints.caches.extend(keys.iter().take(room).map(|(key, bytes)| (key.clone(), *bytes)));
+    }
+    Ok(files)
 }
 
 /// What a submission says.
@@ -120,6 +156,8 @@ struct ReadSubmission {
     limit_unset_ok: bool,
     /// The numbers of steps that leave their jobserver to their queue.
     jobservers_open: Vec<u16>,
+    /// The files of each step.
+    step_files: Vec<Option<StepFiles>>,
     spec: core::JobSpec,
 }
 
@@ -128,7 +166,9 @@ fn read_submission(body: &[u8], user: &str) -> Result<ReadSubmission, ApiError> 
         .map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))?;
     let SubmitRequest { placeable_only, limit_unset_ok, .. } = request;
     let jobservers_open = request.jobservers_open();
-    Ok(ReadSubmission { placeable_only, limit_unset_ok, jobservers_open, spec: request.into_spec(user)? })
+    let step_files = request.steps.iter().map(|step| step.files.clone()).collect();
+    let spec = request.into_spec(user)?;
+    Ok(ReadSubmission { placeable_only, limit_unset_ok, jobservers_open, step_files, spec })
 }
 
 /// Rows of the store that are looked at for one part of a list; then the part is given as it is, and the caller goes on.
@@ -338,14 +378,23 @@ impl JobChange {
         event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
     ) -> Result<Json<Job>, ApiError> {
         let JobChange { app, caller, request } = self;
+        let files = app.files().filter(|_| retry.is_some());
         let event = async {
             check_owner(&app, &caller, id).await?;
             if let Some(query) = retry {
                 check_retry(&app, id, query).await?;
             }
+            if let Some(files) = files {
+                files.retried(id).await.map_err(FilesTrouble::into_api_error)?;
+            }
             Ok::<_, ApiError>(move |request| event(request, id))
         };
-        match request.ask(&app, event).await? {
+        let asked = request.ask(&app, event).await;
+        if let Some(files) = files {
+            // A retry that was refused needs nothing.
+            files.retry_is_over(id).await;
+        }
+        match asked? {
             Ok(_) => Ok(Json(app.reader(&caller).told(find(&app.handle, id).await?))),
             // The engine forgets jobs that ended: the store tells them from those that never were.
             Err(Reply::Refused(Refusal::NoJob(_) | Refusal::Ended(_))) => {

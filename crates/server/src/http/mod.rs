@@ -9,6 +9,7 @@ mod dry_run;
 mod extract;
 mod failures;
 mod figures;
+mod files;
 mod guard;
 mod identity;
 mod intake;
@@ -58,6 +59,7 @@ use crate::connections::RoomLimits;
 use crate::door::loopback::{self, DoorAsks};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
+use crate::job_files::keep_up;
 use crate::listen::{Listener, Served};
 use crate::local_users::MachineUsers;
 use crate::network::Network;
@@ -81,6 +83,8 @@ const ADMINS_MAX: usize = 256;
 const LOCAL_MAX: usize = 60_000;
 /// Output of tasks is sent as it comes. Compression would hold it back.
 const LOGS: NotForContentType = NotForContentType::const_new("application/octet-stream");
+/// Archives are written while they are sent, and what is in them may be compressed already.
+const ARCHIVES: NotForContentType = NotForContentType::const_new("application/x-tar");
 /// The same of lines that come as things happen.
 const LINES: NotForContentType = NotForContentType::const_new("application/jsonl");
 
@@ -94,6 +98,9 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         return handle.close();
     }
     let mut tasks = JoinSet::new();
+    if let Some(files) = app.files() {
+        tasks.spawn(keep_up(files.clone()));
+    }
     tasks.spawn(sampling::sample(app.shared.figures.clone(), handle.clone()));
     tasks.spawn(start_estimates::estimate(handle.clone()));
     if let Some(idle) = idle {
@@ -218,7 +225,8 @@ async fn refresh(app: App) {
 
 fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
     let (auth, refusals) = (app.shared.front.auth.clone(), app.shared.refusals.clone());
-    let workers = Workers::routes(app.handle.clone(), terms, auth, refusals);
+    let files = app.shared.files.clone();
+    let workers = Workers::routes(app.handle.clone(), terms, (auth, refusals), files);
     routes::router()
         .route(OPENAPI_PATH, get(routes::document))
         .merge(of_gateways.with_state(()))
@@ -237,7 +245,7 @@ fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
         .layer(middleware::from_fn_with_state(app.clone(), guard::count))
         .layer(
             CompressionLayer::new()
-                .compress_when(DefaultPredicate::new().and(LOGS).and(LINES).and(is_untagged)),
+                .compress_when(DefaultPredicate::new().and(LOGS).and(ARCHIVES).and(LINES).and(is_untagged)),
         )
         // What comes is bounded where it is taken in.
         .layer(DefaultBodyLimit::disable())

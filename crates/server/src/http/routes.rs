@@ -6,8 +6,8 @@
 
 use super::paths::OPENAPI_PATH;
 use super::{
-    App, board, client_turns, description, failures, figures, jobs, limits, loads, log_lines, logs, places,
-    queues, scaling, servers, session, status, task_changes, tasks, tokens, watch, workers,
+    App, board, client_turns, description, failures, figures, files, jobs, limits, loads, log_lines, logs,
+    places, queues, scaling, servers, session, status, task_changes, tasks, tokens, watch, workers,
 };
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
@@ -30,6 +30,8 @@ pub(super) enum RequestPart {
     Query,
     /// The body, which is JSON.
     Body,
+    /// The body, which is bytes that its handler reads as they come.
+    Bytes,
 }
 
 macro_rules! method {
@@ -92,6 +94,9 @@ table! {
     get "/api/v1/jobs/{id}/wait" Viewer watch::wait;
     get "/api/v1/jobs/{id}/tasks" Viewer tasks::list;
     get "/api/v1/jobs/{id}/failures" Viewer failures::failures;
+    get "/api/v1/jobs/{id}/files" Viewer files::list;
+    get "/api/v1/jobs/{id}/files/tar" Viewer files::tar;
+    get "/api/v1/jobs/{id}/files/blob" Viewer files::blob;
     post "/api/v1/jobs/{id}/tasks/cancel" Submitter task_changes::cancel_some [Body];
     post "/api/v1/jobs/{id}/tasks/retry" Submitter task_changes::retry_some [Query Body];
     get "/api/v1/jobs/{id}/grid" Viewer figures::grid;
@@ -102,6 +107,10 @@ table! {
     get "/api/v1/tasks/{id}/log" Viewer logs::log;
     get "/api/v1/tasks/{id}/log/lines" Viewer log_lines::log_lines;
     get "/api/v1/events" Viewer watch::events;
+
+    post "/api/v1/files/missing" Submitter files::missing [Body];
+    post "/api/v1/files/blobs" Submitter files::put_blobs [Bytes];
+    put "/api/v1/files/blobs/{hash}/{bytes}" Submitter files::put_blob [Bytes];
 
     get "/api/v1/workers" Viewer workers::list;
     get "/api/v1/workers/{name}" Viewer workers::show;
@@ -198,6 +207,7 @@ pub async fn document() -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::paths::brings_files;
     use windlass_api::Role;
 
     /// The handlers' own descriptions name the same methods and paths as the table.
@@ -227,7 +237,9 @@ mod tests {
                 request["parameters"].as_array().into_iter().flatten().any(|given| given["in"] == "query");
             assert_eq!(takes.contains(&RequestPart::Query), has_query, "{method} {path}");
             let has_body = request.get("requestBody").is_some();
-            assert_eq!(takes.contains(&RequestPart::Body), has_body, "{method} {path}");
+            let takes_body = takes.iter().any(|part| *part != RequestPart::Query);
+            assert_eq!(takes_body, has_body, "{method} {path}");
+            assert_eq!(takes.contains(&RequestPart::Bytes), brings_files(path), "{method} {path}");
         }
     }
 
@@ -266,6 +278,11 @@ mod tests {
             ("POST", "/api/v1/jobs/{id}/release", "asu"),
             ("POST", "/api/v1/jobs/{id}/priority", "au"),
             ("POST", "/api/v1/workers/{name}/drain", "a"),
+            ("POST", "/api/v1/files/missing", "asu"),
+            ("POST", "/api/v1/files/blobs", "asu"),
+            ("PUT", "/api/v1/files/blobs/{hash}/{bytes}", "asu"),
+            ("GET", "/api/v1/jobs/{id}/files", "asuv"),
+            ("GET", "/api/v1/jobs/{id}/files/tar", "asuv"),
             ("GET", "/api/v1/queues/{name}", "asuv"),
             ("PUT", "/api/v1/queues/{name}", "a"),
             ("DELETE", "/api/v1/queues/{name}", "a"),

@@ -80,6 +80,9 @@ pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     for gateway in app.shared.gateways.iter() {
         text += &gateway.metrics().await;
     }
+    if let Some(files) = app.files() {
+        text += &files.metrics();
+    }
     text += "# EOF\n";
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())

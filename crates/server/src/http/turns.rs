@@ -4,7 +4,7 @@
 //! - A request has its turn until its answer begins. Others of its user wait in their order, before their bodies are read.
 //! - Requests that last because they wait, and streams, have no turn, and bounds of their own.
 
-use super::paths::TURNS_PATH;
+use super::paths::{TURNS_PATH, brings_files};
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::per_key::PerKey;
@@ -20,7 +20,8 @@ const UNDER_WAY_MAX: usize = 16;
 const IN_LINE_MAX: usize = 1_024;
 /// How long one may wait for its turn.
 const LINE_PATIENCE: Duration = Duration::from_secs(30);
-/// Waits for jobs, turns, event streams, outputs that are read and requests to the cache, of one user at a time.
+/// Waits for jobs, turns, event streams, outputs that are read, files that come and go, and requests to the cache, of one
+/// user at a time.
 const LONG_MAX: usize = 4_096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -30,7 +31,7 @@ pub(super) enum NoTurn {
     #[error("{UNDER_WAY_MAX} requests of this user are under way, and {IN_LINE_MAX} wait for their turn")]
     Line,
     #[error(
-        "{LONG_MAX} waits for jobs, turns, event streams, outputs and requests to the cache are under way"
+        "{LONG_MAX} waits for jobs, turns, event streams, outputs, files and requests to the cache are under way"
     )]
     Long,
 }
@@ -114,14 +115,15 @@ fn is_counted(caller: &Caller) -> bool {
     !matches!(caller.role, Role::Admin | Role::Worker)
 }
 
-/// True of requests that last because they wait.
+/// True of requests that last because they wait, or because files come.
 pub(super) fn is_long(path: &str) -> bool {
-    path.ends_with("/wait")
+    path.ends_with("/wait") || brings_files(path)
 }
 
 /// True of requests whose answers go on for as long as a client reads them.
 pub(super) fn is_stream(path: &str) -> bool {
-    path.ends_with("/events") || path.ends_with("/log") || path == TURNS_PATH
+    let ends = ["/events", "/log", "/files/tar", "/files/blob"];
+    ends.iter().any(|end| path.ends_with(end)) || path == TURNS_PATH
 }
 
 #[cfg(test)]
@@ -171,5 +173,7 @@ mod tests {
         assert!(turns.take(&ann).now_or_never().unwrap().is_ok());
         drop(held);
         assert!(is_long("/api/v1/jobs/7/wait") && is_stream("/api/v1/events") && !is_stream("/api/v1/jobs"));
+        assert!(is_long("/api/v1/files/blobs") && is_stream("/api/v1/jobs/7/files/tar"));
+        assert!(!is_long("/api/v1/files/missing") && !is_stream("/api/v1/jobs/7/files"));
     }
 }

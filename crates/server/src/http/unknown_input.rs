@@ -27,6 +27,9 @@ pub(super) async fn refuse(request: Request, next: Next) -> Response {
     {
         return error.into_response();
     }
+    if taken.contains(&RequestPart::Bytes) {
+        return next.run(request).await;
+    }
     let (head, body) = request.into_parts();
     // The body was taken in before, within its limit.
     let body = match to_bytes(body, usize::MAX).await {

@@ -1,4 +1,4 @@
-//! Checks of the store of files, and of the remote cache that a server has in it.
+//! Checks of the store of files, in which files of jobs are, and of the remote cache that a server has in it.
 
 use super::check::{Check, directory, free_bytes};
 use crate::client::connect::connect_running;
@@ -25,15 +25,12 @@ pub async fn checks(context: &Context, options: ServeOptions) -> Vec<Check> {
             return vec![Check::missing("settings", format!("{error:#}"), advice)];
         }
     };
-    if !config.cas.enabled {
-        let advice = "set cas.enabled = true if build tools shall have their cache here";
-        return vec![Check::note("cache", "switched off in the settings given here".to_owned(), advice)];
-    }
     let dir = cas_dir(&config.cas, &state);
     vec![
         directory("store of files", &dir, "give another one: cas.dir"),
         room(&config.cas, &dir),
         writers(&config.cas),
+        sharing(&config.cas),
         use_of(context).await,
     ]
 }
@@ -61,6 +58,10 @@ fn room(settings: &CasSettings, dir: &Path) -> Check {
 
 fn writers(settings: &CasSettings) -> Check {
     const WHAT: &str = "writers";
+    if !settings.enabled {
+        let said = "the remote cache is switched off, and files of jobs are kept".to_owned();
+        return Check::note(WHAT, said, "set cas.enabled = true if build tools shall have their cache here");
+    }
     match settings.users_write {
         true => Check::note(
             WHAT,
@@ -71,6 +72,19 @@ fn writers(settings: &CasSettings) -> Check {
             WHAT,
             "administrators, and tokens with '--cache write'; all users upload files".to_owned(),
         ),
+    }
+}
+
+/// Who is told that a file of jobs is there.
+fn sharing(settings: &CasSettings) -> Check {
+    const WHAT: &str = "files of jobs";
+    match settings.users_share {
+        true => Check::note(
+            WHAT,
+            "all users are told which files are there".to_owned(),
+            "unset cas.users_share where they shall not learn what others have",
+        ),
+        false => Check::ok(WHAT, "each user uploads a file once, also one that another user has".to_owned()),
     }
 }
 
@@ -119,7 +133,9 @@ fn told(metrics: &str) -> Option<String> {
         true => format!("; {hits} of {} results were found", hits + misses),
         false => String::new(),
     };
-    Some(format!("{} in {blobs} blobs{found}", Bytes(bytes as u64)))
+    let pinned = value("windlass_cas_pinned_bytes").filter(|bytes| *bytes > 0.0);
+    let pinned = pinned.map(|bytes| format!(", of which jobs pin {}", Bytes(bytes as u64)));
+    Some(format!("{} in {blobs} blobs{}{found}", Bytes(bytes as u64), pinned.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -131,7 +147,18 @@ mod tests {
         let text = "# TYPE windlass_cas_bytes gauge\nwindlass_cas_bytes 2048\nwindlass_cas_blobs 7\n\
                     windlass_cas_results_total{answer=\"hit\"} 3\nwindlass_cas_results_total{answer=\"miss\"} 1\n";
         assert_eq!(told(text).as_deref(), Some("2 KiB in 7 blobs; 3 of 4 results were found"));
+        let pinned = format!("{text}windlass_cas_pinned_bytes 1024\n");
+        let said = "2 KiB in 7 blobs, of which jobs pin 1 KiB; 3 of 4 results were found";
+        assert_eq!(told(&pinned).as_deref(), Some(said));
         assert_eq!(told("windlass_cas_results_total{answer=\"hit\"} 0\n"), None);
+    }
+
+    #[test]
+    fn a_cache_that_is_switched_off_leaves_files_of_jobs() {
+        let off = CasSettings { enabled: false, ..CasSettings::default() };
+        assert!(writers(&off).state == "note" && writers(&off).detail.contains("files of jobs are kept"));
+        let shared = CasSettings { users_share: true, ..CasSettings::default() };
+        assert_eq!((sharing(&off).state, sharing(&shared).state), ("ok", "note"));
     }
 
     #[test]

@@ -7,8 +7,7 @@ use super::super::places::WRITE_MESSAGE_BYTES_MAX;
 use super::super::state::CacheState;
 use super::super::trouble::CacheTrouble;
 use super::super::upload::Upload;
-use super::parts::{caller_of, told};
-use crate::auth::Caller;
+use super::parts::{CallScope, told};
 use crate::listen::body::{BodyError, Pace};
 use crate::panics::in_request;
 use futures_util::{Stream, StreamExt as _};
@@ -32,11 +31,12 @@ pub(super) struct ByteStreamCalls(pub Arc<CacheState>);
 type ReadStream = Pin<Box<dyn Stream<Item = Result<ReadResponse, Status>> + Send>>;
 
 impl ByteStreamCalls {
-    async fn open(&self, caller: Caller, asked: ReadRequest) -> Result<ReadStream, CacheTrouble> {
-        let ReadName { packing, digest } = ReadName::parse(&asked.resource_name)?;
+    async fn open(&self, scope: CallScope, asked: ReadRequest) -> Result<ReadStream, CacheTrouble> {
+        let ReadName { is_of_jobs, packing, digest } = ReadName::parse(&asked.resource_name)?;
+        scope.check_names(is_of_jobs)?;
         let cut = cut_of(&asked, digest, packing)?;
-        let place = self.0.places.download(&caller.user).await?;
-        let blob = self.0.store.with(move |blobs| blobs.read(digest)).await?;
+        let place = self.0.places.download(&scope.payer.user).await?;
+        let blob = scope.store.with(move |blobs| blobs.read(digest)).await?;
         let blob = blob.ok_or(CacheTrouble::NoBlob(digest))?;
         self.0.counts.read_bytes.fetch_add(digest.size - cut.offset, Ordering::Relaxed);
         let cache = self.0.clone();
@@ -51,15 +51,16 @@ impl ByteStreamCalls {
 
     async fn status(
         &self,
-        caller: Caller,
+        scope: CallScope,
         asked: QueryWriteStatusRequest,
     ) -> Result<QueryWriteStatusResponse, CacheTrouble> {
-        let WriteName { upload, digest, .. } = WriteName::parse(&asked.resource_name)?;
-        if self.0.store.with(move |blobs| Ok(blobs.has(digest))).await? {
+        let WriteName { is_of_jobs, upload, digest, .. } = WriteName::parse(&asked.resource_name)?;
+        scope.check_names(is_of_jobs)?;
+        if scope.store.with(move |blobs| Ok(blobs.has(digest))).await? {
             return Ok(QueryWriteStatusResponse { committed_size: digest.size as i64, complete: true });
         }
         // An upload that the server does not know begins at 0, and need not be told from one that was never begun.
-        let bytes = self.0.partials.bytes(&(caller.user, upload, digest));
+        let bytes = self.0.partials.bytes(&scope.key(upload, digest));
         Ok(QueryWriteStatusResponse { committed_size: bytes as i64, complete: false })
     }
 }
@@ -104,19 +105,20 @@ impl WriteMessages {
 /// Takes an upload in. Returns what its client is told to be there.
 async fn receive(
     cache: Arc<CacheState>,
-    caller: Caller,
+    scope: CallScope,
     stream: Streaming<WriteRequest>,
 ) -> Result<i64, CacheTrouble> {
-    let _place = cache.places.upload(&caller.user).await?;
+    let _place = cache.places.upload(&scope.payer.user).await?;
     let mut messages = WriteMessages { stream, pace: Pace::new(UPLOAD_BYTES_PER_S) };
     let none = || CacheTrouble::Bad("an upload has at least one message".to_owned());
     let first = messages.next().await?.ok_or_else(none)?;
-    let WriteName { upload, packing, digest } = WriteName::parse(&first.resource_name)?;
-    if cache.store.with(move |blobs| Ok(blobs.has(digest))).await? {
+    let WriteName { is_of_jobs, upload, packing, digest } = WriteName::parse(&first.resource_name)?;
+    scope.check_names(is_of_jobs)?;
+    if scope.store.with(move |blobs| Ok(blobs.has(digest))).await? {
         return Ok(if packing == Packing::Zstd { NEEDLESS } else { digest.size as i64 });
     }
-    let key = (caller.user.clone(), upload, digest);
-    let mut upload = begin(&cache, &caller, &key, packing, first.write_offset).await?;
+    let key = scope.key(upload, digest);
+    let mut upload = begin(&cache, &scope, &key, packing, first.write_offset).await?;
     match fill(&mut upload, first, &mut messages).await {
         Ok(true) => {
             let bytes = upload.bytes();
@@ -140,7 +142,7 @@ async fn receive(
 /// Begins an upload, or goes on with one that broke off.
 async fn begin(
     cache: &CacheState,
-    caller: &Caller,
+    scope: &CallScope,
     key: &PartialKey,
     packing: Packing,
     offset: i64,
@@ -148,7 +150,7 @@ async fn begin(
     let kept = cache.partials.bytes(key);
     if offset == 0 {
         cache.partials.forget(key);
-        return cache.begin_upload(caller, key.2, packing).await;
+        return cache.begin_upload(&scope.store, &scope.payer, (key.2, packing)).await;
     }
     if packing == Packing::Plain
         && u64::try_from(offset) == Ok(kept)
@@ -190,17 +192,17 @@ impl ByteStream for ByteStreamCalls {
     type ReadStream = ReadStream;
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
-        let caller = caller_of(&request)?;
-        told(&self.0, "Read", self.open(caller, request.into_inner()).await)
+        let scope = CallScope::of(&self.0, &request)?;
+        told(&self.0, "Read", self.open(scope, request.into_inner()).await)
     }
 
     async fn write(
         &self,
         request: Request<Streaming<WriteRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
-        let caller = caller_of(&request)?;
+        let scope = CallScope::of(&self.0, &request)?;
         // It goes on without its client, so that what has come is kept for the client's next try.
-        let receiving = tokio::spawn(in_request(receive(self.0.clone(), caller, request.into_inner())));
+        let receiving = tokio::spawn(in_request(receive(self.0.clone(), scope, request.into_inner())));
         let written = receiving.await.unwrap_or(Err(CacheTrouble::Defect));
         told(&self.0, "Write", written.map(|committed_size| WriteResponse { committed_size }))
     }
@@ -209,8 +211,8 @@ impl ByteStream for ByteStreamCalls {
         &self,
         request: Request<QueryWriteStatusRequest>,
     ) -> Result<Response<QueryWriteStatusResponse>, Status> {
-        let caller = caller_of(&request)?;
-        told(&self.0, "QueryWriteStatus", self.status(caller, request.into_inner()).await)
+        let scope = CallScope::of(&self.0, &request)?;
+        told(&self.0, "QueryWriteStatus", self.status(scope, request.into_inner()).await)
     }
 }
 

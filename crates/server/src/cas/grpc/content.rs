@@ -1,13 +1,13 @@
 //! Blobs over gRPC, as far as they go into one message.
 
-use super::super::blobs::CacheBlobs;
+use super::super::blobs::SpaceBlobs;
 use super::super::packing::{pack, unpack};
+use super::super::places::Payer;
 use super::super::results::{digest_in, message_of};
 use super::super::state::CacheState;
 use super::super::trouble::CacheTrouble;
-use super::parts::{caller_of, check, told};
+use super::parts::{CallScope, check, told};
 use super::tree::TreeWalk;
-use crate::auth::Caller;
 use futures_util::Stream;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,10 +40,11 @@ pub(super) struct ContentCalls(pub Arc<CacheState>);
 impl ContentCalls {
     async fn find_missing(
         &self,
+        scope: CallScope,
         asked: FindMissingBlobsRequest,
     ) -> Result<FindMissingBlobsResponse, CacheTrouble> {
-        check(&asked.instance_name, asked.digest_function)?;
-        let missing = self.0.store.with(move |blobs| {
+        scope.check(&asked.instance_name, asked.digest_function)?;
+        let missing = scope.store.with(move |blobs| {
             let digests: Result<Vec<Digest>, _> =
                 asked.blob_digests.iter().map(|digest| digest_in(Some(digest))).collect();
             Ok(blobs.missing(&digests?).into_iter().map(message_of).collect::<Vec<_>>())
@@ -53,14 +54,14 @@ impl ContentCalls {
 
     async fn update(
         &self,
-        caller: Caller,
+        scope: CallScope,
         asked: BatchUpdateBlobsRequest,
     ) -> Result<BatchUpdateBlobsResponse, CacheTrouble> {
-        check(&asked.instance_name, asked.digest_function)?;
+        scope.check(&asked.instance_name, asked.digest_function)?;
         check_batch(asked.requests.iter().map(|request| request.data.len() as u64).sum())?;
-        let cache = self.0.clone();
-        let responses = self.0.store.with(move |blobs| {
-            let mut batch = UpdateBatch { cache, caller, unpacked_bytes: 0 };
+        let (cache, CallScope { store, payer, .. }) = (self.0.clone(), scope);
+        let responses = store.with(move |blobs| {
+            let mut batch = UpdateBatch { cache, payer, unpacked_bytes: 0 };
             let keep = |request: batch_update_blobs_request::Request| {
                 let status = Some(status_of(batch.keep(blobs, &request)));
                 batch_update_blobs_response::Response { digest: request.digest, status }
@@ -70,15 +71,19 @@ impl ContentCalls {
         Ok(BatchUpdateBlobsResponse { responses: responses.await? })
     }
 
-    async fn read(&self, asked: BatchReadBlobsRequest) -> Result<BatchReadBlobsResponse, CacheTrouble> {
-        check(&asked.instance_name, asked.digest_function)?;
+    async fn read(
+        &self,
+        scope: CallScope,
+        asked: BatchReadBlobsRequest,
+    ) -> Result<BatchReadBlobsResponse, CacheTrouble> {
+        scope.check(&asked.instance_name, asked.digest_function)?;
         let digests: Result<Vec<Digest>, _> =
             asked.digests.iter().map(|digest| digest_in(Some(digest))).collect();
         let digests = digests?;
         check_batch(digests.iter().fold(0, |sum, digest| sum.saturating_add(digest.size)))?;
         let takes_zstd = asked.acceptable_compressors.contains(&ZSTD);
         let cache = self.0.clone();
-        let responses = self.0.store.with(move |blobs| {
+        let responses = scope.store.with(move |blobs| {
             let mut bytes = 0;
             let read = |digest: Digest| {
                 bytes += digest.size + AROUND_BYTES;
@@ -120,7 +125,7 @@ fn check_batch(bytes: u64) -> Result<(), CacheTrouble> {
 /// The blobs of one message that are uploaded.
 struct UpdateBatch {
     cache: Arc<CacheState>,
-    caller: Caller,
+    payer: Payer,
     /// Bytes that came out of compressed blobs so far.
     unpacked_bytes: u64,
 }
@@ -128,14 +133,14 @@ struct UpdateBatch {
 impl UpdateBatch {
     fn keep(
         &mut self,
-        blobs: &CacheBlobs,
+        blobs: &SpaceBlobs,
         request: &batch_update_blobs_request::Request,
     ) -> Result<(), CacheTrouble> {
         let digest = digest_in(request.digest.as_ref())?;
         if blobs.has(digest) {
             return Ok(());
         }
-        self.cache.quota.charge(&self.caller, digest.size, blobs.now_ms)?;
+        self.cache.quota.charge(&self.payer, digest.size, blobs.now_ms)?;
         let kept = match request.compressor {
             PLAIN => blobs.put(digest, &request.data),
             ZSTD => {
@@ -158,7 +163,7 @@ impl UpdateBatch {
 /// The bytes of a blob, and how they are compressed.
 fn read_one(
     cache: &CacheState,
-    blobs: &CacheBlobs,
+    blobs: &SpaceBlobs,
     digest: Digest,
     takes_zstd: bool,
 ) -> Result<(Vec<u8>, i32), CacheTrouble> {
@@ -195,22 +200,24 @@ impl ContentAddressableStorage for ContentCalls {
         &self,
         request: Request<FindMissingBlobsRequest>,
     ) -> Result<Response<FindMissingBlobsResponse>, Status> {
-        told(&self.0, "FindMissingBlobs", self.find_missing(request.into_inner()).await)
+        let scope = CallScope::of(&self.0, &request)?;
+        told(&self.0, "FindMissingBlobs", self.find_missing(scope, request.into_inner()).await)
     }
 
     async fn batch_update_blobs(
         &self,
         request: Request<BatchUpdateBlobsRequest>,
     ) -> Result<Response<BatchUpdateBlobsResponse>, Status> {
-        let caller = caller_of(&request)?;
-        told(&self.0, "BatchUpdateBlobs", self.update(caller, request.into_inner()).await)
+        let scope = CallScope::of(&self.0, &request)?;
+        told(&self.0, "BatchUpdateBlobs", self.update(scope, request.into_inner()).await)
     }
 
     async fn batch_read_blobs(
         &self,
         request: Request<BatchReadBlobsRequest>,
     ) -> Result<Response<BatchReadBlobsResponse>, Status> {
-        told(&self.0, "BatchReadBlobs", self.read(request.into_inner()).await)
+        let scope = CallScope::of(&self.0, &request)?;
+        told(&self.0, "BatchReadBlobs", self.read(scope, request.into_inner()).await)
     }
 
     type GetTreeStream = TreeStream;

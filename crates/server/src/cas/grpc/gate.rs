@@ -1,10 +1,13 @@
-//! The gate of the calls: who asks is known before anything of a message is read, and messages are in a budget.
+//! The gate of the calls: who asks is known before anything of a message is read, and messages are in a budget. A client
+//! of the cache is let in by its rights, a worker by the attempt for which it asks.
 
 use super::super::access::CacheAccess;
+use super::super::attempts::BookedAttempt;
 use super::super::held::held;
 use super::super::places::{MESSAGE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX};
 use super::super::state::CacheState;
 use super::super::trouble::CacheTrouble;
+use crate::auth::{Access, Caller, Denied};
 use crate::listen::body::BodyReader;
 use crate::user_budget::UserShare;
 use axum::body::Body;
@@ -13,6 +16,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use std::sync::Arc;
 use tonic::Status;
+use windlass_api::ATTEMPT_METADATA;
 
 /// How many bytes a second a message must bring after its first half minute.
 const MESSAGE_BYTES_PER_S: u32 = 256 << 10;
@@ -76,6 +80,14 @@ impl CacheCall {
     fn name(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
+
+    /// True if it is also for files of jobs.
+    fn is_for_workers(&self) -> bool {
+        let of_blobs = ["FindMissingBlobs", "BatchUpdateBlobs", "BatchReadBlobs"];
+        of_blobs.contains(&self.name())
+            || self.messages == Messages::Stream
+            || self.name() == "QueryWriteStatus"
+    }
 }
 
 /// True of the path of a call.
@@ -102,16 +114,23 @@ pub(super) async fn admit(State(cache): State<Arc<CacheState>>, request: Request
 async fn take_in(
     cache: &CacheState,
     call: &CacheCall,
-    request: Request,
+    mut request: Request,
 ) -> Result<(Request, Vec<UserShare>), CacheTrouble> {
-    let caller = cache.let_in(request.extensions(), call.takes)?;
+    let user = match attempt_of(cache, call, &request).await? {
+        Some(attempt) => {
+            let user = attempt.spec.user.clone();
+            request.extensions_mut().insert(attempt);
+            user
+        }
+        None => cache.let_in(request.extensions(), call.takes)?.user,
+    };
     if call.messages == Messages::Stream {
         return Ok((request, Vec::new()));
     }
-    let mut shares = vec![cache.places.small(&caller.user).await?];
+    let mut shares = vec![cache.places.small(&user).await?];
     let mut is_large = call.messages == Messages::LargeAnswer;
     if is_large {
-        shares.push(cache.places.large(&caller.user).await?);
+        shares.push(cache.places.large(&user).await?);
     }
     let (head, body) = request.into_parts();
     let (mut reader, mut read) = (BodyReader::new(body, MESSAGE_BYTES_PER_S), Vec::new());
@@ -121,7 +140,7 @@ async fn take_in(
             return Err(CacheTrouble::TooLarge(MESSAGE_BYTES_MAX as u64));
         }
         if bytes > SMALL_MESSAGE_BYTES_MAX && !is_large {
-            shares.push(cache.places.large(&caller.user).await?);
+            shares.push(cache.places.large(&user).await?);
             is_large = true;
         }
         read.extend_from_slice(&part);
@@ -129,9 +148,38 @@ async fn take_in(
     Ok((Request::from_parts(head, Body::from(read)), shares))
 }
 
+/// The attempt for which a worker asks; `None` of a client of the cache.
+async fn attempt_of(
+    cache: &CacheState,
+    call: &CacheCall,
+    request: &Request,
+) -> Result<Option<BookedAttempt>, CacheTrouble> {
+    let Some(named) = request.headers().get(ATTEMPT_METADATA) else { return Ok(None) };
+    let caller = request.extensions().get::<Caller>().ok_or(Denied::Missing)?;
+    if !Access::Worker.is_for(caller.role) {
+        return Err(Denied::of_role(caller, Access::Worker).into());
+    }
+    if !call.is_for_workers() {
+        return Err(CacheTrouble::Bad(format!("{} is not for files of jobs", call.name())));
+    }
+    let bad = || CacheTrouble::Bad(format!("'{ATTEMPT_METADATA}' is not JOB.INDEX.ATTEMPT"));
+    let (task, attempt) = named.to_str().ok().and_then(BookedAttempt::parse).ok_or_else(bad)?;
+    let handle = cache.handle.get().ok_or(CacheTrouble::Defect)?;
+    BookedAttempt::find(handle, Some(caller), task, attempt).await.map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workers_read_and_write_blobs_and_nothing_else() {
+        let calls = CALLS.iter().filter(|call| call.is_for_workers()).map(CacheCall::name);
+        let names: Vec<&str> = calls.collect();
+        let expected =
+            ["FindMissingBlobs", "BatchUpdateBlobs", "BatchReadBlobs", "Read", "Write", "QueryWriteStatus"];
+        assert_eq!(names, expected);
+    }
 
     #[test]
     fn what_a_call_takes_is_known_before_its_message() {

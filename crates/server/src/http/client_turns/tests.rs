@@ -43,6 +43,7 @@ async fn app_without_workers() -> App {
         idle: None,
         terms: WorkerTerms { lease: None, report: Duration::from_secs(1) },
         gateways: Gateways::default(),
+        files: None,
         room: RoomLimits::new(None, None),
         user_limits: config.users.clone(),
         read_all: false,

@@ -7,7 +7,7 @@ use crate::api_error::ApiError;
 use crate::auth::{Caller, WORKER_PATHS, random};
 use crate::http::App;
 use crate::http::guard::came_by;
-use crate::http::paths::TURNS_PATH;
+use crate::http::paths::{GIVEN_PATTERNS, TURNS_PATH, UPLOAD_PATHS};
 use crate::listen::body::drain;
 use crate::peers::{KnownOwner, RequestClient, RequestHead};
 use axum::body::Body;
@@ -57,6 +57,11 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
         return not_here(&request_client, request).await;
     }
     let pattern = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    // Files are on the owner's disk, and are too large for the database between the servers.
+    let is_of_files = pattern.as_deref().is_some_and(|pattern| GIVEN_PATTERNS.contains(&pattern));
+    if is_of_files || request.uri().path().starts_with(UPLOAD_PATHS) {
+        return not_here(&request_client, request).await;
+    }
     let Some(pattern) = pattern else {
         // Other settings may have given the owner a gateway.
         let is_native = request.uri().path().starts_with("/api/");
@@ -188,6 +193,7 @@ mod tests {
             idle: None,
             terms: WorkerTerms { lease: None, report: Duration::from_secs(1) },
             gateways: Gateways::new(vec![Arc::new(ElsewhereGate)]),
+            files: None,
             room: RoomLimits::new(None, None),
             user_limits: config.users.clone(),
             read_all: false,
@@ -220,13 +226,14 @@ mod tests {
         }
         assert_eq!(ask("GET", "/api/v1/jobs", "").await.0, 401, "others show a token here");
         assert_eq!(ask("POST", TURNS_PATH, "{}").await.0, 401, "and so do turns");
+        assert_eq!(ask("POST", "/api/v1/files/missing", "{}").await.0, 401, "and who uploads files");
     }
 
     #[test]
     fn what_each_server_answers_itself_is_in_the_table_of_requests() {
         let document: serde_json::Value = serde_json::from_str(&crate::http::openapi()).unwrap();
         let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
-        for path in LOCAL.iter().filter(|path| **path != crate::http::OPENAPI_PATH) {
+        for path in LOCAL.iter().filter(|path| **path != crate::http::OPENAPI_PATH).chain(&GIVEN_PATTERNS) {
             assert!(paths.iter().any(|known| known == path), "{path}");
         }
         assert!(is_local("/api/v1/tokens/{id}") && is_local("/api/v1/board/codes") && is_local("/healthz"));

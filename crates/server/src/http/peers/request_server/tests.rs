@@ -50,6 +50,7 @@ impl TestOwner {
             idle: None,
             terms: WorkerTerms { lease: None, report: Duration::from_secs(1) },
             gateways: Gateways::default(),
+            files: None,
             room: RoomLimits::new(None, None),
             user_limits: config.users.clone(),
             read_all: true,
