@@ -35,6 +35,10 @@ const STEPS: u64 = 16;
 const HOSTS: u8 = 3;
 const CORES: usize = 2;
 const FRAMES: u32 = 12;
+/// How long a gateway waits for a host while calls get lost.
+const IMPATIENT: &str = "100ms";
+/// And when the network is whole. A call that a busy machine makes slow is no call that is lost.
+const PATIENT: &str = "12s";
 /// Only a hung test waits so long.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -217,8 +221,10 @@ struct World {
 }
 
 /// A gateway as after a start: it knows nothing but the tables.
-async fn gateway(farm: &mut Farm, port: u16) -> (Instance, Host) {
-    let text = format!("rqd: {{grpc_port: {port}}}\nwindlass: {{shows: [testing], rqd_call_timeout: 100ms}}");
+async fn gateway(farm: &mut Farm, port: u16, call_timeout: &str) -> (Instance, Host) {
+    let text = format!(
+        "rqd: {{grpc_port: {port}}}\nwindlass: {{shows: [testing], rqd_call_timeout: {call_timeout}}}"
+    );
     let settings = Config::parse(&text).unwrap().instance;
     let instance = Instance::new(farm.pool.clone(), farm.config.clone(), settings);
     let hosts = Arc::new(instance.launcher());
@@ -233,7 +239,7 @@ impl World {
         farm.job(&[("a", FRAMES)], 1_000).await;
         farm.run("UPDATE layer SET str_tags = 'general', b_threadable = false").await;
         let (models, port) = models().await;
-        let (instance, hosts) = gateway(&mut farm, port).await;
+        let (instance, hosts) = gateway(&mut farm, port, IMPATIENT).await;
         for model in &models {
             hosts.status(model.describes(), Vec::new()).await.unwrap();
         }
@@ -245,8 +251,8 @@ impl World {
         self.models[number].clone()
     }
 
-    async fn restart_gateway(&mut self) {
-        (self.instance, self.hosts) = gateway(&mut self.farm, self.port).await;
+    async fn restart_gateway(&mut self, call_timeout: &str) {
+        (self.instance, self.hosts) = gateway(&mut self.farm, self.port, call_timeout).await;
     }
 
     /// A message arrives. False if the gateway had no answer.
@@ -348,7 +354,7 @@ impl World {
             8 | 9 => self.minutes(1).await,
             _ => {
                 self.minutes(6).await;
-                self.restart_gateway().await;
+                self.restart_gateway(IMPATIENT).await;
             }
         }
     }
@@ -367,7 +373,7 @@ impl World {
             let mut state = model.state();
             (state.is_cut, state.loses_answers, state.is_slow) = (false, false, false);
         }
-        self.restart_gateway().await;
+        self.restart_gateway(PATIENT).await;
         while !self.late.is_empty() {
             let number = self.random.below(self.late.len());
             let (model, told) = self.late.swap_remove(number);
