@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Most globs of outputs of a step, and most bytes of one.
+/// Most globs of outputs of a step.
 pub const OUTPUT_GLOBS_MAX: usize = 100;
+/// Most bytes of one glob.
 pub const OUTPUT_GLOB_BYTES_MAX: usize = 1_024;
 /// Most blobs that one request asks about.
 pub const BLOBS_ASKED_MAX: usize = 10_000;
@@ -152,6 +153,7 @@ pub struct AskBlobs {
 /// The blobs that must be uploaded, because the user has not uploaded them before, or because they are gone.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct MissingBlobs {
+    /// Each as `HASH/BYTES`.
     pub missing: Vec<String>,
 }
 
@@ -170,12 +172,15 @@ pub struct JobFiles {
 /// The files of one step.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct StepFilesOf {
+    /// Its name.
     pub step: String,
+    /// What was submitted.
     #[serde(flatten)]
     pub files: StepFiles,
-    /// Files and bytes of the tree of inputs; absent where it is gone.
+    /// Files in the tree of inputs; absent where it is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_files: Option<u64>,
+    /// Bytes of the tree of inputs; absent where it is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_bytes: Option<u64>,
 }
@@ -185,10 +190,13 @@ pub struct StepFilesOf {
 pub struct TaskOutputs {
     /// The task's place in the job.
     pub index: u32,
+    /// The attempt that made them.
     pub attempt: u32,
     /// The tree: `HASH/BYTES` of its root `Directory`.
     pub root: String,
+    /// Files in it.
     pub files: u64,
+    /// Bytes in it.
     pub bytes: u64,
     /// What was not kept, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -244,7 +252,10 @@ mod tests {
         assert_eq!(check(Some(&keeps), other, none), refused(StepFilesError::NoDependency(of())));
         let depends = |by_task| vec![("compile", by_task)];
         assert_eq!(check(None, depends(false), none), refused(StepFilesError::NoOutputs(of())));
-        assert_eq!(check(Some(&wants), depends(false), none), refused(StepFilesError::NoOutputs(of())));
+        assert_eq!(
+            check(Some(&StepFiles::default()), depends(false), none),
+            refused(StepFilesError::NoOutputs(of()))
+        );
         for chunked in [(true, false), (false, true)] {
             assert_eq!(check(Some(&keeps), depends(false), chunked), Ok(()));
             let by_task = check(Some(&keeps), depends(true), chunked);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tonic::{Request, Response, Status, Streaming};
 use windlass_api::wire::workers_server::{Workers, WorkersServer};
-use windlass_api::wire::{FromWorker, ToWorker};
+use windlass_api::wire::{FromWorker, KeptOutputs, OutputsAreKept, Task, TaskFiles, ToWorker};
 
 /// An address where nobody listens.
 fn refused() -> String {
@@ -211,6 +211,14 @@ impl Workers for NotOwner {
         let mut status = Status::unavailable("another server owns the scheduling");
         status.metadata_mut().insert(windlass_api::OWNER_METADATA, self.owner.parse().unwrap());
         Err(status)
+    }
+
+    async fn files_of(&self, _: Request<Task>) -> Result<Response<TaskFiles>, Status> {
+        Err(Status::unimplemented("no worker gets a task here"))
+    }
+
+    async fn keep_outputs(&self, _: Request<KeptOutputs>) -> Result<Response<OutputsAreKept>, Status> {
+        Err(Status::unimplemented("no worker gets a task here"))
     }
 }
 

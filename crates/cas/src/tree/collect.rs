@@ -152,7 +152,10 @@ fn open_output(root: BorrowedFd<'_>, path: &str, owner: Option<u32>) -> Result<(
     if is_readable { Ok((file, metadata)) } else { Err(SkipReason::Foreign) }
 }
 
-fn hash_output(root: BorrowedFd<'_>, path: &str, owner: Option<u32>) -> Result<(Digest, bool), SkipReason> {
+/// A file's digest, and whether it may be executed.
+type HashedOutput = Result<(Digest, bool), SkipReason>;
+
+fn hash_output(root: BorrowedFd<'_>, path: &str, owner: Option<u32>) -> HashedOutput {
     let (mut file, metadata) = open_output(root, path, owner)?;
     match hash_file(&mut file, Path::new(path)) {
         Ok((digest, _)) => Ok((digest, is_executable(&metadata))),
@@ -354,7 +357,7 @@ impl OutputSearch<'_> {
         &self,
         root: BorrowedFd<'_>,
         owner: Option<u32>,
-    ) -> Result<Vec<Result<(Digest, bool), SkipReason>>, TreeError> {
+    ) -> Result<Vec<HashedOutput>, TreeError> {
         let files = self.found.iter().filter(|found| matches!(found.kind, OutputKind::File));
         let files: Vec<&str> = files.map(|found| found.path.as_str()).collect();
         in_parallel(files.len(), HASH_THREADS_MAX, &|at: usize| Ok(hash_output(root, files[at], owner)))
@@ -363,7 +366,7 @@ impl OutputSearch<'_> {
     /// Puts all that was found into one tree. `hashed` is in the order of the files.
     fn finish_tree(
         mut self,
-        hashed: Vec<Result<(Digest, bool), SkipReason>>,
+        hashed: Vec<HashedOutput>,
         root: OwnedFd,
         owner: Option<u32>,
     ) -> Result<CollectedTree, TreeError> {
@@ -401,7 +404,7 @@ impl OutputSearch<'_> {
     /// Puts together what was found. `hashed` is in the order of the files.
     fn finish(
         mut self,
-        hashed: Vec<Result<(Digest, bool), SkipReason>>,
+        hashed: Vec<HashedOutput>,
         root: OwnedFd,
     ) -> Result<Collected, TreeError> {
         let mut hashed = hashed.into_iter();

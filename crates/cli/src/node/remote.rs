@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use windlass_api::{Address, Addresses};
 use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, FOR_QUEUE, SERVES};
 use windlass_worker::{
-    AgentOptions, AskedGpus, CacheDir, Detected, GPUS_ARE_LATE, Hidden, MeasureCore, NoGpus, RemoteOptions,
-    ServerAddress, UserEntry, UserMap, run_remote,
+    AgentOptions, AskedGpus, CacheDir, Detected, FileCache, GPUS_ARE_LATE, Hidden, MeasureCore, NoGpus,
+    RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote,
 };
 
 /// The cache of files, where no other directory is given.

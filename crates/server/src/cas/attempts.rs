@@ -12,7 +12,6 @@ use windlass_core::{Epoch, TaskId};
 #[derive(Clone, Debug)]
 pub(crate) struct BookedAttempt {
     pub task: TaskId,
-    pub attempt: u32,
     /// Of its worker, when it was booked.
     pub epoch: Epoch,
     /// The job's, without what its tasks run.
@@ -36,7 +35,7 @@ impl BookedAttempt {
                 return None;
             }
             let spec = engine.job(task.job)?.spec.clone();
-            Some(BookedAttempt { task, attempt, epoch: booked.epoch, spec })
+            Some(BookedAttempt { task, epoch: booked.epoch, spec })
         };
         let found = handle.query(look).await?;
         found.ok_or_else(|| CacheTrouble::NotBooked(format!("{task}.{attempt}")))

@@ -13,6 +13,7 @@ use crate::user_budget::UserShare;
 use axum::body::Bytes;
 use futures_util::{Stream, stream};
 use std::io::{self, Read, Write};
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use tar::{Builder, EntryType, Header};
@@ -107,8 +108,10 @@ impl TarAsked {
 
     /// The indexes of the tasks.
     fn ranges(&self) -> Vec<Range<u32>> {
-        let all = || vec![0..u32::MAX];
-        self.tasks.as_ref().map_or_else(all, |tasks| tasks.ranges().collect())
+        match &self.tasks {
+            Some(tasks) => tasks.ranges().collect(),
+            None => iter::once(0..u32::MAX).collect(),
+        }
     }
 
     fn add(

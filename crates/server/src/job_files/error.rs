@@ -88,11 +88,6 @@ impl FilesTrouble {
         }
     }
 
-    /// True of what an administrator has to see to.
-    pub fn is_own(&self) -> bool {
-        self.code() == Code::Internal
-    }
-
     pub fn into_status(self) -> Status {
         Status::new(self.code(), self.to_string())
     }
@@ -170,7 +165,7 @@ mod tests {
         assert_eq!(fault(FilesTrouble::OutputsMissing(3)), FilesFault::Outputs);
         assert_eq!(fault(CacheTrouble::Busy.into()), FilesFault::Passing);
         assert_eq!(fault(CacheTrouble::Defect.into()), FilesFault::Server);
-        assert!(FilesTrouble::from(CacheTrouble::Defect).is_own());
+        assert!(FilesTrouble::from(CacheTrouble::Defect).code() == Code::Internal);
     }
 
     #[test]

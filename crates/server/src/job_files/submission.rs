@@ -1,7 +1,7 @@
 //! Files of a submission: read, checked against what its user has uploaded, and pinned before the job is there.
 
 use super::error::FilesTrouble;
-use super::inputs::{Asker, InputFacts, KEY_BYTES_MIN, look};
+use super::inputs::{Asker, InputFacts, look};
 use super::names::{InputKey, digest_of};
 use super::outputs::ROOTS_MAX;
 use super::state::{FilesState, JobNeeds};
@@ -209,6 +209,7 @@ fn check_roots(spec: &JobSpec, number: usize, files: &StepFiles) -> Result<(), A
 
 #[cfg(test)]
 mod tests {
+    use super::super::inputs::KEY_BYTES_MIN;
     use super::*;
     use std::collections::BTreeSet;
     use windlass_cas::Digest;

@@ -51,7 +51,7 @@ pub struct ReadyInputs {
     /// Cache keys with their bytes: the trees, and large blobs.
     pub keys: Vec<(Digest, u64)>,
     /// Held until the directory is made.
-    pub pinned: Option<PinnedBlobs>,
+    _pinned: Option<PinnedBlobs>,
 }
 
 impl Inputs {
@@ -78,8 +78,8 @@ impl Inputs {
         keys.extend(blobs.iter().filter(|blob| blob.size >= KEY_BYTES_MIN).map(|blob| (*blob, blob.size)));
         keys.sort_unstable_by_key(|(_, bytes)| Reverse(*bytes));
         keys.truncate(KEYS_MAX);
-        let pinned = self.fetch_pinned(call, &blobs, told)?;
-        Ok(ReadyInputs { tree, stdin, keys, pinned })
+        let _pinned = self.fetch_pinned(call, &blobs, told)?;
+        Ok(ReadyInputs { tree, stdin, keys, _pinned })
     }
 
     /// The sweep of the cache, if there is one that was used. True if blobs went.

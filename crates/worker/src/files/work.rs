@@ -56,8 +56,11 @@ pub struct FileParts {
     /// Reports to the server.
     pub tell: Tell,
     /// Takes all cache keys of inputs whenever they change.
-    pub tell_keys: Box<dyn Fn(Vec<(String, u64)>) + Send + Sync>,
+    pub tell_keys: TellKeys,
 }
+
+/// Takes cache keys, each with its bytes.
+pub type TellKeys = Box<dyn Fn(Vec<(String, u64)>) + Send + Sync>;
 
 /// The agent's work on files. Clones share it.
 #[derive(Clone)]
@@ -69,7 +72,7 @@ struct FileDesk {
     dirs: FileDirs,
     answer: Box<dyn Fn(ToKeeper) + Send + Sync>,
     tell: Tell,
-    tell_keys: Box<dyn Fn(Vec<(String, u64)>) + Send + Sync>,
+    tell_keys: TellKeys,
     state: Mutex<DeskState>,
     changed: Condvar,
 }

@@ -12,6 +12,7 @@ use crate::listen::body::BodyReader;
 use crate::user_budget::UserShare;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::{Extensions, HeaderMap};
 use axum::middleware::Next;
 use axum::response::Response;
 use std::sync::Arc;
@@ -116,7 +117,7 @@ async fn take_in(
     call: &CacheCall,
     mut request: Request,
 ) -> Result<(Request, Vec<UserShare>), CacheTrouble> {
-    let user = match attempt_of(cache, call, &request).await? {
+    let user = match attempt_of(cache, call, request.headers(), request.extensions()).await? {
         Some(attempt) => {
             let user = attempt.spec.user.clone();
             request.extensions_mut().insert(attempt);
@@ -152,10 +153,11 @@ async fn take_in(
 async fn attempt_of(
     cache: &CacheState,
     call: &CacheCall,
-    request: &Request,
+    headers: &HeaderMap,
+    extensions: &Extensions,
 ) -> Result<Option<BookedAttempt>, CacheTrouble> {
-    let Some(named) = request.headers().get(ATTEMPT_METADATA) else { return Ok(None) };
-    let caller = request.extensions().get::<Caller>().ok_or(Denied::Missing)?;
+    let Some(named) = headers.get(ATTEMPT_METADATA) else { return Ok(None) };
+    let caller = extensions.get::<Caller>().ok_or(Denied::Missing)?;
     if !Access::Worker.is_for(caller.role) {
         return Err(Denied::of_role(caller, Access::Worker).into());
     }
