@@ -153,7 +153,7 @@ pub struct AskBlobs {
 /// The blobs that must be uploaded, because the user has not uploaded them before, or because they are gone.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct MissingBlobs {
-    /// Each as `HASH/BYTES`.
+    /// Each as `HASH/BYTES`, in the order of the question.
     pub missing: Vec<String>,
 }
 
@@ -172,9 +172,9 @@ pub struct JobFiles {
 /// The files of one step.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct StepFilesOf {
-    /// Its name.
+    /// The name of the step.
     pub step: String,
-    /// What was submitted.
+    /// Its inputs and outputs, as submitted.
     #[serde(flatten)]
     pub files: StepFiles,
     /// Files in the tree of inputs; absent where it is gone.
@@ -194,9 +194,9 @@ pub struct TaskOutputs {
     pub attempt: u32,
     /// The tree: `HASH/BYTES` of its root `Directory`.
     pub root: String,
-    /// Files in it.
+    /// Files in the tree.
     pub files: u64,
-    /// Bytes in it.
+    /// Bytes of these files, each counted wherever it is.
     pub bytes: u64,
     /// What was not kept, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

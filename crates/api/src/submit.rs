@@ -493,6 +493,7 @@ impl StepRequest {
         let session = self.session_or_default();
         self.check(&name, session.as_ref())?;
         let (hints, umask) = (self.hints(), self.umask_number(&name)?);
+        let cwd = self.cwd_or_default(session.is_some());
         let (params, values) = params_of(self.param, &name)?;
         let chunks = self.chunks.as_ref().map(|chunks| chunks_of(chunks, &params, &self.command, values));
         let chunks = chunks.transpose().map_err(|why| SubmitError::BadChunks { step: name.clone(), why })?;
@@ -521,12 +522,6 @@ impl StepRequest {
         };
         check_range_of_cpus(&name, resources.cpus, self.cpus_max, self.cpus_auto)?;
         let chunked = self.chunks.map(|chunks| ChunkedBody { param: chunks.param, range: chunks.range });
-        let default_cwd = match &session {
-            Some(_) => SESSION_DIR,
-            None if self.files.is_some() => ".",
-            None => "/",
-        };
-        let cwd = self.cwd.unwrap_or_else(|| default_cwd.to_owned());
         let body = StepBody {
             command: self.command,
             env: self.env,
@@ -563,6 +558,15 @@ impl StepRequest {
             body: stored.into(),
             is_external: false,
         })
+    }
+
+    fn cwd_or_default(&self, has_session: bool) -> String {
+        let default_cwd = match has_session {
+            true => SESSION_DIR,
+            false if self.files.is_some() => ".",
+            false => "/",
+        };
+        self.cwd.clone().unwrap_or_else(|| default_cwd.to_owned())
     }
 
     fn umask_number(&self, name: &str) -> Result<Option<u32>, SubmitError> {

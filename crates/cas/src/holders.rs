@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn pairs_give_way_in_turn_and_go_with_their_blob() {
         let mut holders = Holders::default();
-        let (ann, bob) = (holders.number_or_new("ann").unwrap(), holders.number_or_new("bob").unwrap());
+        let (bob, ann) = (holders.number_or_new("bob").unwrap(), holders.number_or_new("ann").unwrap());
         assert_eq!((holders.number_or_new("ann"), holders.number("eve")), (Some(ann), None));
         for slot in 0..4 {
             holders.add(slot, ann);

@@ -37,7 +37,7 @@ const CORES: usize = 2;
 const FRAMES: u32 = 12;
 /// How long a gateway waits for a host while calls get lost.
 const IMPATIENT: &str = "100ms";
-/// And when the network is whole. A call that a busy machine makes slow is no call that is lost.
+/// And when the network is whole. A busy machine makes calls slow, and loses none.
 const PATIENT: &str = "12s";
 /// Only a hung test waits so long.
 const WAIT_MAX: Duration = Duration::from_secs(60);

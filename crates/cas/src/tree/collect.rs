@@ -127,7 +127,7 @@ impl Collected {
 }
 
 impl CollectedTree {
-    /// As [`Collected::open`].
+    /// Opens an output for reading, as [`Collected::open`].
     pub fn open(&self, path: &Path) -> io::Result<File> {
         open_collected(self.root.as_fd(), path, self.owner)
     }
@@ -353,11 +353,7 @@ impl OutputSearch<'_> {
     }
 
     /// The digests of the files that were found, in their order, and whether they may be executed.
-    fn hash(
-        &self,
-        root: BorrowedFd<'_>,
-        owner: Option<u32>,
-    ) -> Result<Vec<HashedOutput>, TreeError> {
+    fn hash(&self, root: BorrowedFd<'_>, owner: Option<u32>) -> Result<Vec<HashedOutput>, TreeError> {
         let files = self.found.iter().filter(|found| matches!(found.kind, OutputKind::File));
         let files: Vec<&str> = files.map(|found| found.path.as_str()).collect();
         in_parallel(files.len(), HASH_THREADS_MAX, &|at: usize| Ok(hash_output(root, files[at], owner)))
@@ -402,11 +398,7 @@ impl OutputSearch<'_> {
     }
 
     /// Puts together what was found. `hashed` is in the order of the files.
-    fn finish(
-        mut self,
-        hashed: Vec<HashedOutput>,
-        root: OwnedFd,
-    ) -> Result<Collected, TreeError> {
+    fn finish(mut self, hashed: Vec<HashedOutput>, root: OwnedFd) -> Result<Collected, TreeError> {
         let mut hashed = hashed.into_iter();
         let mut trees: Vec<Vec<TreeEntry>> = vec![Vec::new(); self.tops.len()];
         let (mut outputs, mut uploads) = (Vec::new(), BTreeMap::new());

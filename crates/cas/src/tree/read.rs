@@ -153,8 +153,15 @@ impl TreeContent {
 
     /// All blobs of the tree, each once: the messages of its directories and the contents of its files.
     pub fn blobs(&self) -> BTreeSet<Digest> {
+        let mut blobs = self.contents();
+        blobs.extend(self.directories.keys());
+        blobs
+    }
+
+    /// The contents of its files, each once.
+    pub fn contents(&self) -> BTreeSet<Digest> {
         let files = self.directories.values().flat_map(|directory| &directory.files);
-        self.directories.keys().copied().chain(files.map(|file| file.digest)).collect()
+        files.map(|file| file.digest).collect()
     }
 
     /// All entries with their paths, in the order of [`tree_order`].

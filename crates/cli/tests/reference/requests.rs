@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Requests by what they are about, in the order of the page.
-const GROUPS: [(&str, &str); 8] = [
+const GROUPS: [(&str, &str); 9] = [
     ("jobs", "Jobs"),
     ("tasks", "Tasks"),
+    ("files", "Files"),
     ("events", "Events"),
     ("workers", "Workers"),
     ("queues", "Queues"),

@@ -46,7 +46,7 @@ pub struct Inputs {
 pub struct ReadyInputs {
     /// What its directory will have.
     pub tree: Arc<KnownTree>,
-    /// Its standard input.
+    /// Its standard input; absent of one that reads nothing.
     pub stdin: Option<Digest>,
     /// Cache keys with their bytes: the trees, and large blobs.
     pub keys: Vec<(Digest, u64)>,
@@ -73,7 +73,8 @@ impl Inputs {
         let roots = files.roots.iter().map(|root| digest_of(root)).collect::<Result<Vec<_>, _>>()?;
         let stdin = files.stdin.as_deref().map(digest_of).transpose()?;
         let tree = self.tree(call, &roots)?;
-        let (mut blobs, mut keys) = (tree.tree.blobs(), tree.parts.clone());
+        // Its messages were read. Those of a union are nowhere.
+        let (mut blobs, mut keys) = (tree.tree.contents(), tree.parts.clone());
         blobs.extend(stdin);
         keys.extend(blobs.iter().filter(|blob| blob.size >= KEY_BYTES_MIN).map(|blob| (*blob, blob.size)));
         keys.sort_unstable_by_key(|(_, bytes)| Reverse(*bytes));

@@ -64,7 +64,7 @@ struct FileCalls {
 }
 
 impl RemoteFiles {
-    /// Without a server.
+    /// The files of a server that is not known yet.
     ///
     /// # Errors
     /// If the system gives no thread.
@@ -79,7 +79,7 @@ impl RemoteFiles {
         *self.session.lock() = Some(FileSession { endpoint, token, channel: None });
     }
 
-    /// The stream ended.
+    /// Takes note that the stream to the server has ended.
     pub fn end(&self) {
         *self.session.lock() = None;
     }

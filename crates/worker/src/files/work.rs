@@ -39,7 +39,7 @@ const KEEPER_WITHOUT_FILES: &str = "the keeper of this worker is of an earlier r
 /// Where files of tasks come from.
 #[derive(Clone)]
 pub struct AgentFiles {
-    /// The server's side.
+    /// Asks the server what an attempt needs, and tells it what was kept.
     pub server: Arc<dyn FileServer>,
     /// Where the blobs of inputs are.
     pub inputs: InputBlobs,
@@ -147,7 +147,7 @@ impl<W> WorkQueue<W> {
 }
 
 impl FileWork {
-    /// No work yet.
+    /// Starts without any work.
     pub fn new(parts: FileParts) -> FileWork {
         let FileParts { files: AgentFiles { server, inputs }, dirs, answer, tell, tell_keys } = parts;
         let inputs = Inputs::new(server.clone(), inputs);
