@@ -33,6 +33,11 @@ export interface components {
              */
             waiting: number;
         };
+        /** @description A question which blobs must be uploaded. */
+        AskBlobs: {
+            /** @description Up to 10,000, each as `HASH/BYTES`. */
+            blobs: string[];
+        };
         /** @description One attempt to run a task. What is not known is absent. */
         Attempt: {
             /**
@@ -788,7 +793,10 @@ export interface components {
         };
         /** @description Attempts that failed for one cause. */
         FailureCause: {
-            /** @description `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, `lost`, or `outputs_lost`. Newer servers may know more words. */
+            /**
+             * @description `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, `lost`, or `outputs_lost`. Newer servers may know
+             *     more words.
+             */
             cause: string;
             /** @description The jobs with most of them, the most first, at most 5. */
             jobs?: components["schemas"]["CauseJob"][];
@@ -1185,6 +1193,18 @@ export interface components {
             /** @description State of the job now. */
             state: components["schemas"]["JobState"];
         };
+        /** @description What was kept of the directories of a job's tasks. */
+        JobFiles: {
+            /**
+             * Format: int32
+             * @description The index of the task with which the next page begins; absent at the end.
+             */
+            next?: number | null;
+            /** @description The outputs of tasks, in their order. Of a page of tasks. */
+            outputs: components["schemas"]["TaskOutputs"][];
+            /** @description Steps with files, in the order of the job. */
+            steps: components["schemas"]["StepFilesOf"][];
+        };
         /**
          * @description Why a job is where it is: how the first failed task of a failed one did, or why the first waiting task of another
          *     waits.
@@ -1470,6 +1490,11 @@ export interface components {
              * @description Points of the worker that won.
              */
             winner_score: number;
+        };
+        /** @description The blobs that must be uploaded, because the user has not uploaded them before, or because they are gone. */
+        MissingBlobs: {
+            /** @description Each as `HASH/BYTES`, in the order of the question. */
+            missing: string[];
         };
         /** @description An address that could not be told of a job's end so far. */
         NoticeFailure: {
@@ -2345,6 +2370,35 @@ export interface components {
             /** @description The only workers that may run it; empty is any. */
             workers?: string[];
         };
+        /** @description Files of a step's tasks. With them each task runs in a new directory of its own. */
+        StepFiles: {
+            /**
+             * @description Globs of what is kept when a task ends, however it ends: `*.o`, `build/**`. Paths are those below the task's
+             *     directory.
+             */
+            outputs?: string[];
+            /** @description Names of earlier steps, of which the outputs are put into the directory too. The step depends on each of them. */
+            outputs_of?: string[];
+            /** @description The tree of inputs, which was uploaded before: `HASH/BYTES`, the SHA-256 and the length of its root `Directory`. */
+            root?: string | null;
+            /** @description The standard input of each task, which was uploaded before: `HASH/BYTES`. */
+            stdin?: string | null;
+        };
+        /** @description The files of one step. */
+        StepFilesOf: components["schemas"]["StepFiles"] & {
+            /**
+             * Format: int64
+             * @description Bytes of the tree of inputs; absent where it is gone.
+             */
+            input_bytes?: number | null;
+            /**
+             * Format: int64
+             * @description Files in the tree of inputs; absent where it is gone.
+             */
+            input_files?: number | null;
+            /** @description The name of the step. */
+            step: string;
+        };
         /** @description A step: tasks with one command and one set of requirements. */
         StepRequest: {
             /** @description The keys that its tasks read from caches of workers, each with its bytes; null is unknown. */
@@ -2381,6 +2435,7 @@ export interface components {
             };
             /** @description The tasks need a worker with the tag `fetch`. */
             fetches?: boolean;
+            files?: components["schemas"]["StepFiles"] | null;
             jobserver?: components["schemas"]["JobserverRequest"] | null;
             kind?: components["schemas"]["Kind"] | null;
             /** @description Names of limits, such as licences, of which each task holds one while it runs. */
@@ -2585,6 +2640,33 @@ export interface components {
              * @description Number of all tasks of the job.
              */
             tasks: number;
+        };
+        /** @description The outputs of one task. */
+        TaskOutputs: {
+            /**
+             * Format: int32
+             * @description The attempt that made them.
+             */
+            attempt: number;
+            /**
+             * Format: int64
+             * @description Bytes of these files, each counted wherever it is.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description Files in the tree.
+             */
+            files: number;
+            /**
+             * Format: int32
+             * @description The task's place in the job.
+             */
+            index: number;
+            /** @description The tree: `HASH/BYTES` of its root `Directory`. */
+            root: string;
+            /** @description What was not kept, each with the reason. */
+            skipped?: string[];
         };
         /** @description A named parameter of a task. */
         TaskParam: {
