@@ -90,7 +90,8 @@ fn a_second_run_uploads_nothing() {
     assert!(first.contains("uploaded 3 files, 3 MiB in "), "{first}");
     let second = run();
     assert!(second.contains("nothing is uploaded") && !second.contains("uploaded 3"), "{second}");
-    let dry = farm.json(&["run", "--dry-run", "--input", "src", "--", "true"]);
+    let dry = farm.ok(&["run", "--dry-run", "-o", "json", "--input", "src", "--", "true"]);
+    let dry: serde_json::Value = serde_json::from_str(&dry).unwrap();
     assert_eq!((&dry["upload"]["files"], &dry["upload"]["new_files"]), (&3.into(), &0.into()), "{dry}");
     write(&farm, &[("src/b", "changed")]);
     let third = run();
