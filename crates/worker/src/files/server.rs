@@ -69,7 +69,7 @@ pub trait UploadBytes: Read + Seek {}
 
 impl<T: Read + Seek> UploadBytes for T {}
 
-/// The server's side of files of attempts. All calls block: they wait for a lost connection for [`PATIENCE`], and end
+/// The server's side of files of attempts. All calls block: they wait for a lost connection for `PATIENCE`, and end
 /// early when the attempt is over.
 pub trait FileServer: Send + Sync {
     /// Which files an attempt finds, and what is kept of its directory.
@@ -78,7 +78,7 @@ pub trait FileServer: Send + Sync {
     /// Of these, the blobs that the server lacks.
     fn missing(&self, call: &FileCall, digests: &[Digest]) -> Result<Vec<Digest>, FileTrouble>;
 
-    /// Uploads blobs of at most [`BATCH_BYTES_MAX`] together.
+    /// Uploads blobs of at most `BATCH_BYTES_MAX` together.
     fn upload_many(&self, call: &FileCall, blobs: &[(Digest, Vec<u8>)]) -> Result<(), FileTrouble>;
 
     /// Uploads a blob of any size. The server takes only what the digest names.
@@ -90,7 +90,7 @@ pub trait FileServer: Send + Sync {
 
 /// Blobs of a server elsewhere, which are fetched into a cache. Calls wait as those of [`FileServer`].
 pub trait BlobReader: Send + Sync {
-    /// Reads blobs of at most [`BATCHED_BYTES_MAX`], in any order.
+    /// Reads blobs of at most `BATCHED_BYTES_MAX`, in any order.
     fn read_many(&self, call: &FileCall, digests: &[Digest], take: TakeBlob<'_>) -> Result<(), FileTrouble>;
 
     /// Reads a blob of any size from its beginning, in parts.
@@ -142,7 +142,7 @@ impl Patience {
     }
 }
 
-/// Asks a server until it answers what counts, for [`PATIENCE`] or until the attempt is over.
+/// Asks a server until it answers what counts, for `PATIENCE` or until the attempt is over.
 pub fn patiently<T>(
     call: &FileCall,
     mut once: impl FnMut(&mut Patience) -> Result<T, FileTrouble>,
