@@ -1,8 +1,13 @@
 """Runs all tests, and ends with a line in the form of cargo's, which the project's own script counts."""
 
+import signal
 import sys
 import unittest
 from pathlib import Path
+
+
+# A shell starts what it puts into the background with interrupts ignored, and tests send some.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> int:

@@ -58,7 +58,7 @@ pub(super) fn complete(document: &mut OpenApi, method: &Method, path: &str, acce
     }
     add_errors(operation, path);
     if let Some(components) = &document.components {
-        describe_answers(operation, &components.schemas);
+        describe_bodies(operation, &components.schemas);
     }
 }
 
@@ -127,8 +127,8 @@ fn add_errors(operation: &mut Operation, path: &str) {
     }
 }
 
-/// An answer without words of its own is described as its type is, and bytes as bytes.
-fn describe_answers(operation: &mut Operation, schemas: &Schemas) {
+/// An answer without words of its own is described as its type is, and what has no schema as text or bytes.
+fn describe_bodies(operation: &mut Operation, schemas: &Schemas) {
     for (status, answer) in &mut operation.responses.responses {
         let RefOr::T(answer) = answer else { continue };
         for (kind, content) in &mut answer.content {
@@ -136,13 +136,20 @@ fn describe_answers(operation: &mut Operation, schemas: &Schemas) {
             if answer.description.is_empty() && status.starts_with('2') {
                 answer.description = meaning_of(content, schemas).unwrap_or_default();
             }
-            if content.schema.is_none() {
-                let is_text = kind.contains("text");
-                let format = (!is_text).then_some(SchemaFormat::KnownFormat(KnownFormat::Binary));
-                content.schema = Some(ObjectBuilder::new().schema_type(Type::String).format(format).into());
-            }
+            content.schema.get_or_insert_with(|| text_or_bytes(kind));
         }
     }
+    let Some(RefOr::T(body)) = &mut operation.request_body else { return };
+    for (kind, content) in &mut body.content {
+        let RefOr::T(content) = content else { continue };
+        content.schema.get_or_insert_with(|| text_or_bytes(kind));
+    }
+}
+
+/// The schema of what has none.
+fn text_or_bytes(kind: &str) -> RefOr<Schema> {
+    let format = (!kind.contains("text")).then_some(SchemaFormat::KnownFormat(KnownFormat::Binary));
+    ObjectBuilder::new().schema_type(Type::String).format(format).into()
 }
 
 /// The description of the type that an answer has.
