@@ -4,8 +4,7 @@
 //! they hold up no beat. It goes to the server of the current stream. While there is none, calls wait.
 
 use super::server::{
-    BATCH_BYTES_MAX, BlobReader, FileCall, FileServer, Patience, TakeBlob, TakePart, UploadBytes, batches,
-    patiently,
+    BATCH_BYTES_MAX, BlobReader, FileCall, FileServer, TakeBlob, TakePart, UploadBytes, batches, patiently,
 };
 use super::trouble::FileTrouble;
 use crate::call_error::{chain, is_said};
@@ -20,16 +19,19 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::workers_client::WorkersClient;
 use windlass_api::wire::{KeptOutputs, Task, TaskFiles};
 use windlass_api::{ATTEMPT_METADATA, JOB_FILES_INSTANCE};
 use windlass_cas::Digest;
 use windlass_cas::proto::bytestream::byte_stream_client::ByteStreamClient;
-use windlass_cas::proto::bytestream::{QueryWriteStatusRequest, ReadRequest, WriteRequest, WriteResponse};
+use windlass_cas::proto::bytestream::{
+    QueryWriteStatusRequest, ReadRequest, ReadResponse, WriteRequest, WriteResponse,
+};
 use windlass_cas::proto::re::content_addressable_storage_client::ContentAddressableStorageClient;
 use windlass_cas::proto::re::{
-    self, BatchReadBlobsRequest, BatchUpdateBlobsRequest, FindMissingBlobsRequest, batch_update_blobs_request,
+    self, BatchReadBlobsRequest, BatchReadBlobsResponse, BatchUpdateBlobsRequest, FindMissingBlobsRequest,
+    batch_update_blobs_request,
 };
 
 /// How long a call, or a part of a long one, may take.
@@ -129,59 +131,25 @@ impl FileCalls {
         request
     }
 
-    /// Reads one batch. Takes out of `left` what came.
     async fn read_batch(
         &mut self,
-        left: &mut BTreeSet<Digest>,
-        take: TakeBlob<'_>,
-    ) -> Result<(), FileTrouble> {
-        let digests = left.iter().copied().map(to_message).collect();
+        digests: &BTreeSet<Digest>,
+    ) -> Result<BatchReadBlobsResponse, FileTrouble> {
+        let digests = digests.iter().copied().map(to_message).collect();
         let request = self.ask(BatchReadBlobsRequest {
             instance_name: JOB_FILES_INSTANCE.to_owned(),
             digests,
             ..BatchReadBlobsRequest::default()
         });
-        let answer = within(self.content.batch_read_blobs(request)).await?;
-        for response in answer.responses {
-            let digest = from_message(response.digest.as_ref())?;
-            if left.contains(&digest) {
-                checked(response.status.as_ref())?;
-                take(digest, &response.data)?;
-                left.remove(&digest);
-            }
-        }
-        match left.first() {
-            Some(digest) => Err(FileTrouble::Server(format!("it did not answer for {digest}"))),
-            None => Ok(()),
-        }
+        within(self.content.batch_read_blobs(request)).await
     }
 
-    /// Reads a blob from where `got` is, which goes on.
-    async fn read_from(
-        &mut self,
-        digest: Digest,
-        got: &mut u64,
-        patience: &mut Patience,
-        take: TakePart<'_>,
-    ) -> Result<(), FileTrouble> {
+    /// Begins to read a blob from an offset on.
+    async fn read(&mut self, digest: Digest, offset: u64) -> Result<Streaming<ReadResponse>, FileTrouble> {
         let resource_name = format!("{JOB_FILES_INSTANCE}/blobs/{digest}");
-        let read = ReadRequest { resource_name, read_offset: *got as i64, read_limit: 0 };
+        let read = ReadRequest { resource_name, read_offset: offset as i64, read_limit: 0 };
         let request = self.ask(read);
-        let mut stream = within(self.bytes.read(request)).await?;
-        loop {
-            let next = timeout(CALL_PATIENCE, stream.message()).await.map_err(|_| no_answer())?;
-            let Some(part) = next.map_err(|status| trouble_of(&status))? else { break };
-            if *got + part.data.len() as u64 > digest.size {
-                return Err(FileTrouble::Server(format!("it gave more bytes than {digest} has")));
-            }
-            take(&part.data)?;
-            *got += part.data.len() as u64;
-            patience.went_on();
-        }
-        if *got < digest.size {
-            return Err(FileTrouble::Passing(format!("it gave {got} bytes of {digest}")));
-        }
-        Ok(())
+        within(self.bytes.read(request)).await
     }
 
     /// How much of an upload the server has.
@@ -246,6 +214,32 @@ async fn feed(
             Ok(Ok(())) if finish_write => return Ok(()),
             Ok(Ok(())) => offset = end,
         }
+    }
+}
+
+/// The next part of a blob; `None` at its end.
+async fn next_part(stream: &mut Streaming<ReadResponse>) -> Result<Option<ReadResponse>, FileTrouble> {
+    let next = timeout(CALL_PATIENCE, stream.message()).await.map_err(|_| no_answer())?;
+    next.map_err(|status| trouble_of(&status))
+}
+
+/// Passes on what came of a batch, and takes it out of `left`.
+fn take_batch(
+    answer: BatchReadBlobsResponse,
+    left: &mut BTreeSet<Digest>,
+    take: TakeBlob<'_>,
+) -> Result<(), FileTrouble> {
+    for response in answer.responses {
+        let digest = from_message(response.digest.as_ref())?;
+        if left.contains(&digest) {
+            checked(response.status.as_ref())?;
+            take(digest, &response.data)?;
+            left.remove(&digest);
+        }
+    }
+    match left.first() {
+        Some(digest) => Err(FileTrouble::Server(format!("it did not answer for {digest}"))),
+        None => Ok(()),
     }
 }
 
@@ -325,13 +319,16 @@ impl FileServer for RemoteFiles {
     }
 }
 
+/// What takes bytes waits for the disk, and for the stream on which it says how far it is. So it is called outside of the
+/// runtime, where nothing may wait.
 impl BlobReader for RemoteFiles {
     fn read_many(&self, call: &FileCall, digests: &[Digest], take: TakeBlob<'_>) -> Result<(), FileTrouble> {
         for batch in batches(digests) {
             let mut left: BTreeSet<Digest> = batch.iter().copied().collect();
             patiently(call, |_| {
                 let mut calls = self.calls(call)?;
-                self.runtime().block_on(calls.read_batch(&mut left, &mut *take))
+                let answer = self.runtime().block_on(calls.read_batch(&left))?;
+                take_batch(answer, &mut left, &mut *take)
             })?;
         }
         Ok(())
@@ -341,7 +338,19 @@ impl BlobReader for RemoteFiles {
         let mut got = 0;
         patiently(call, |patience| {
             let mut calls = self.calls(call)?;
-            self.runtime().block_on(calls.read_from(digest, &mut got, patience, &mut *take))
+            let mut stream = self.runtime().block_on(calls.read(digest, got))?;
+            while let Some(part) = self.runtime().block_on(next_part(&mut stream))? {
+                if got + part.data.len() as u64 > digest.size {
+                    return Err(FileTrouble::Server(format!("it gave more bytes than {digest} has")));
+                }
+                take(&part.data)?;
+                got += part.data.len() as u64;
+                patience.went_on();
+            }
+            match got < digest.size {
+                true => Err(FileTrouble::Passing(format!("it gave {got} bytes of {digest}"))),
+                false => Ok(()),
+            }
         })
     }
 }
@@ -415,6 +424,130 @@ fn from_message(digest: Option<&re::Digest>) -> Result<Digest, FileTrouble> {
 mod tests {
     use super::*;
     use crate::files::trouble::FileFault;
+    use crate::protocol::TaskRef;
+    use tonic::transport::Server;
+    use tonic::transport::server::TcpIncoming;
+    use windlass_cas::proto::bytestream::QueryWriteStatusResponse;
+    use windlass_cas::proto::bytestream::byte_stream_server::{ByteStream, ByteStreamServer};
+    use windlass_cas::proto::re::content_addressable_storage_server::{
+        ContentAddressableStorage, ContentAddressableStorageServer,
+    };
+    use windlass_cas::proto::re::{
+        BatchUpdateBlobsResponse, FindMissingBlobsResponse, GetTreeRequest, GetTreeResponse,
+        batch_read_blobs_response,
+    };
+
+    /// A server that has one blob, and gives it in parts of 1,000 bytes.
+    #[derive(Clone)]
+    struct OneBlob(Vec<u8>);
+
+    type Parts<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+
+    fn none<T>() -> Result<T, Status> {
+        Err(Status::unimplemented("it has one blob"))
+    }
+
+    #[tonic::async_trait]
+    impl ByteStream for OneBlob {
+        type ReadStream = Parts<ReadResponse>;
+
+        async fn read(&self, request: Request<ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+            let from = request.into_inner().read_offset as usize;
+            let parts = self.0[from..].chunks(1_000);
+            let parts = parts.map(|part| Ok(ReadResponse { data: part.to_vec().into() }));
+            Ok(Response::new(tokio_stream::iter(parts.collect::<Vec<_>>())))
+        }
+
+        async fn write(
+            &self,
+            _: Request<Streaming<WriteRequest>>,
+        ) -> Result<Response<WriteResponse>, Status> {
+            none()
+        }
+
+        async fn query_write_status(
+            &self,
+            _: Request<QueryWriteStatusRequest>,
+        ) -> Result<Response<QueryWriteStatusResponse>, Status> {
+            none()
+        }
+    }
+
+    #[tonic::async_trait]
+    impl ContentAddressableStorage for OneBlob {
+        type GetTreeStream = Parts<GetTreeResponse>;
+
+        async fn find_missing_blobs(
+            &self,
+            _: Request<FindMissingBlobsRequest>,
+        ) -> Result<Response<FindMissingBlobsResponse>, Status> {
+            none()
+        }
+
+        async fn batch_update_blobs(
+            &self,
+            _: Request<BatchUpdateBlobsRequest>,
+        ) -> Result<Response<BatchUpdateBlobsResponse>, Status> {
+            none()
+        }
+
+        async fn batch_read_blobs(
+            &self,
+            request: Request<BatchReadBlobsRequest>,
+        ) -> Result<Response<BatchReadBlobsResponse>, Status> {
+            let one = |digest| batch_read_blobs_response::Response {
+                digest: Some(digest),
+                data: self.0.clone().into(),
+                ..batch_read_blobs_response::Response::default()
+            };
+            let responses = request.into_inner().digests.into_iter().map(one).collect();
+            Ok(Response::new(BatchReadBlobsResponse { responses }))
+        }
+
+        async fn get_tree(
+            &self,
+            _: Request<GetTreeRequest>,
+        ) -> Result<Response<Self::GetTreeStream>, Status> {
+            none()
+        }
+    }
+
+    /// The agent waits for room on its stream when it says how far a fetch is.
+    #[test]
+    fn what_takes_the_bytes_of_a_blob_may_wait() {
+        let blob = vec![7; 10_500];
+        let (digest, serving) = (Digest::of(&blob), Runtime::new().unwrap());
+        let _inside = serving.enter();
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("http://{}", incoming.local_addr().unwrap());
+        let (bytes, content) = (OneBlob(blob.clone()), OneBlob(blob.clone()));
+        let server = Server::builder().add_service(ByteStreamServer::new(bytes));
+        let server = server.add_service(ContentAddressableStorageServer::new(content));
+        serving.spawn(server.serve_with_incoming(incoming));
+        let read = std::thread::spawn(move || {
+            let files = RemoteFiles::new().unwrap();
+            files.begin(Endpoint::from_shared(url).unwrap(), None);
+            let call = FileCall::new(TaskRef { job: 1, index: 0, attempt: 1 }, 1);
+            let (sender, mut told) = mpsc::channel(100);
+            let mut whole = Vec::new();
+            let one = files.read(&call, digest, &mut |part| {
+                whole.extend_from_slice(part);
+                sender.blocking_send(part.len()).expect("it is heard");
+                Ok(())
+            });
+            one.unwrap();
+            let many = files.read_many(&call, &[digest], &mut |_, bytes| {
+                sender.blocking_send(bytes.len()).expect("it is heard");
+                Ok(())
+            });
+            many.unwrap();
+            drop(sender);
+            let heard: Vec<usize> = std::iter::from_fn(|| told.blocking_recv()).collect();
+            (whole, heard.iter().sum::<usize>())
+        });
+        let (whole, heard) = read.join().unwrap();
+        assert!(whole == blob && heard == 2 * blob.len(), "{} bytes were told", heard);
+    }
 
     #[test]
     fn what_a_server_says_decides_whether_it_is_asked_again_and_whose_fault_it_is() {
