@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -509,11 +510,15 @@ impl RemoteLink {
         let (count, parcels) = (orders.len(), self.parcels.lock().clone());
         let Some(parcels) = parcels.filter(|_| count > 0) else { return };
         let waiting = self.waiting.fetch_add(count, Ordering::Relaxed) + count;
-        if waiting > ORDERS_MAX || parcels.try_send(orders).is_err() {
+        let sent =
+            if waiting > ORDERS_MAX { Err(TrySendError::Full(orders)) } else { parcels.try_send(orders) };
+        let Err(why) = sent else { return };
+        // A worker that hung up refused nothing.
+        if matches!(why, TrySendError::Full(_)) {
             self.refusals.tell(&self.peer, "it does not read what it is sent");
-            // What is left out makes all that follows worthless: the worker says hello again.
-            self.end();
         }
+        // What is left out makes all that follows worthless: the worker says hello again.
+        self.end();
     }
 
     fn end(&self) {

@@ -609,7 +609,8 @@ impl Tasks {
         let message = running
             .task_session
             .and_then(|(task_session, _)| self.sessions.leave(&mut self.keeper_env, task_session, failed));
-        let message = message.or_else(|| self.disk.blame(&end, &self.keeper_env.logs));
+        let ran = Duration::from_nanos(finished_ns.saturating_sub(running.started_ns));
+        let message = message.or_else(|| self.disk.blame(&end, ran, &self.keeper_env.logs));
         let cpu_us = group_us.unwrap_or(0).max(exit.map_or(0, |exit| exit.cpu_us));
         let result = WireResult {
             message,

@@ -35,12 +35,13 @@ impl OutputDisk {
     }
 
     /// What a full disk has to do with the end of a task, for people; `None` if the task did not fail, or the disk was
-    /// not full. The system does not tell the keeper which write failed.
-    pub(super) fn blame(&self, end: &WireEnd, logs: &LogDir) -> Option<String> {
+    /// not full while it ran. The system does not tell the keeper which write failed.
+    pub(super) fn blame(&self, end: &WireEnd, ran: Duration, logs: &LogDir) -> Option<String> {
         let has_failed =
             matches!(end, WireEnd::Exited(code) if *code != 0) || matches!(end, WireEnd::Signaled(_));
         let is_full = || {
-            let sampled = self.0.filter(|(at, _)| at.elapsed() < SPACE_FRESH).map(|(_, space)| space);
+            let fresh = SPACE_FRESH.min(ran);
+            let sampled = self.0.filter(|(at, _)| at.elapsed() < fresh).map(|(_, space)| space);
             keep::space(logs.root()).ok().into_iter().chain(sampled).any(keep::is_full)
         };
         (has_failed && is_full()).then(|| DISK_WAS_FULL.to_owned())
@@ -67,10 +68,13 @@ mod tests {
     fn a_failure_on_a_full_disk_says_so_and_nothing_else_does() {
         let dir = tempfile::tempdir().unwrap();
         let logs = LogDir::new(&dir.path().join("absent"));
-        let told = |disk: &OutputDisk, end| disk.blame(&end, &logs).is_some();
+        let hour = Duration::from_secs(3_600);
+        let told = |disk: &OutputDisk, end| disk.blame(&end, hour, &logs).is_some();
         let full = seen(4096);
         assert!(told(&full, WireEnd::Exited(1)) && told(&full, WireEnd::Signaled(7)));
         assert!(!told(&full, WireEnd::Exited(0)) && !told(&full, WireEnd::Canceled));
         assert!(!told(&full, WireEnd::OutOfMemory) && !told(&seen(64 << 20), WireEnd::Exited(1)));
+        let later = full.blame(&WireEnd::Exited(1), Duration::ZERO, &logs);
+        assert_eq!(later, None, "the disk was full before the task began");
     }
 }
