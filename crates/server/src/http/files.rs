@@ -170,7 +170,8 @@ pub async fn tar(
     let has_some = asked.has_some(files).await;
     if !has_some.map_err(|trouble| told(files, "an archive of outputs", trouble))? {
         let why = format!("job {job} has no outputs of these tasks");
-        let hint = "outputs are kept when a task ends whose step names some: --outputs GLOB, or files.outputs";
+        let hint =
+            "outputs are kept when a task ends whose step names some: --outputs GLOB, or files.outputs";
         return Err(ApiError::new(ErrorCode::NotFound, why).hint(hint));
     }
     let place = files.cache.places.download(&caller.user).await.map_err(CacheTrouble::into_api_error)?;
